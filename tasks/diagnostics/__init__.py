@@ -1,1 +1,1 @@
-"""Generated tasks that each ask for one ability."""
+"""Generated tasks that each test one ability of a model."""

@@ -1,14 +1,14 @@
 """The base of diagnostic tasks: generated rows of tokens, with questions at some positions.
 
-    tokens   k3 v7 k5 v2 k5 k1 k3 v9      the model sees what stands before, as in any causal task
-    answers   .  .  .  . v2  . v7  .      a dot: not asked, of no weight
+    tokens   k3 v7 k5 v2 k5 k1 k3 v9      the model reads the tokens up to each position
+    answers   .  .  .  . v2  . v7  .      a dot marks a position without a question
 
-An answer belongs to its own position; it need not be the next token of the row. A row is a pure
-function of a few random 64-bit words. Training and validation rows have `length` tokens, test rows
-`test_length`: nothing but the number of tokens depends on it, so that a model may be trained on
-short rows and tested on long ones. Rows of one length stand in one split alone, unless there are
-fewer than `ROOM` times as many rows as are wanted, as with a few short products: then each split is
-drawn by itself, and `copies_allowed` says so.
+An answer need not be the next token of the row. A few random 64-bit words decide a row completely.
+Training and validation rows have `length` tokens, test rows `test_length`. Only the number of
+tokens depends on these options, so a model can be trained on short rows and tested on long ones.
+Splits with rows of the same length have no row in common, unless there are fewer than `ROOM` times
+as many different rows as needed. In this case each split is drawn independently, and
+`copies_allowed` returns 1.
 """
 
 import math
@@ -36,9 +36,9 @@ ROOM = 4
 """Splits share no rows if there are at least this many times as many different rows as wanted."""
 BLOCK_ROWS = 1 << 10
 BLOCK_NUMBERS = 1 << 22
-"""Tokens or random words, at most, of rows that are in memory together."""
+"""Most tokens or random words that are in memory together."""
 DIGEST_STREAM = (1 << 40) - 1
-"""Of random words: rows come from streams 0, 1, … of each split, and never reach it."""
+"""Stream of random words for hashes; rows use the streams 0, 1, … and never reach this one."""
 
 Guess: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Maps tokens [n, l] to answers that broadcast against them."""
@@ -54,9 +54,9 @@ class Rows(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class DiagnosticTask(RowsTask):
-    """Generated rows; a task adds its options as fields, and how rows are drawn.
+    """A base class of generated tasks; a subclass adds its options as fields, and draws rows.
 
-    Its `__post_init__` calls `generated_as`.
+    The `__post_init__` of a subclass calls `generated_as`.
     """
 
     name: ClassVar[str]
@@ -65,67 +65,67 @@ class DiagnosticTask(RowsTask):
     """Every length must be a multiple of this."""
 
     length: int
-    """Tokens of a training or validation row."""
+    """Number of tokens of a row in training and validation."""
     test_length: int | None = None
-    """Tokens of a test row; null: the length of a training row."""
+    """Number of tokens of a test row; null: as in training."""
     train_examples: int = 50_000
-    """Training rows."""
+    """Number of training rows."""
     validation_examples: int = 2000
-    """Validation rows."""
+    """Number of validation rows."""
     test_examples: int = 2000
-    """Test rows."""
+    """Number of test rows."""
     data_seed: int = 0
-    """Seed of the rows."""
+    """Seed of the generated rows; the seed of a run does not change them."""
 
     def generated_as(self, *, vocabulary: int, difficulty: str) -> None:
         """Check the options, and set the attributes that follow from them.
 
         Args:
             vocabulary: Number of token ids; answers are among them.
-            difficulty: The difficulty in a few words, for print beside every number.
+            difficulty: The difficulty in a few words, printed next to every number.
 
         Raises:
             ValueError: A number is too small, or the class has no name.
         """
         if not hasattr(self, "name"):
-            named = type(self).__name__
+            class_name = type(self).__name__
             raise ValueError(
-                f"{named}: wanted a class attribute `name`, for example name = "
-                f"{named.lower()!r}, which appears in rows and file names"
+                f"the class {class_name} needs an attribute `name` for rows and file names; add "
+                f"for example name = {class_name.lower()!r}"
             )
         self.vocabulary, self.difficulty = vocabulary, difficulty
-        common = {each.name for each in fields(DiagnosticTask)}
-        names = [each.name for each in fields(self) if each.name not in common]
+        common = {option.name for option in fields(DiagnosticTask)}
+        names = [option.name for option in fields(self) if option.name not in common]
         self.options = {name: getattr(self, name) for name in names}
-        """What the rows depend on besides length and seed; whole numbers count something."""
+        """The options of the subclass, which decide the rows together with lengths and seed."""
         self.max_length = max(self.length, self.tested_length)
         sizes = (self.train_examples, self.validation_examples, self.test_examples)
         self.sizes = dict(zip(SPLITS, sizes, strict=True))
         numbers = {f"{split}_examples": size for split, size in self.sizes.items()} | {
             name: value for name, value in self.options.items() if isinstance(value, int)
         }
-        wrong = [f"{name}={number}" for name, number in numbers.items() if number < 1]
+        wrong = [f"task.{name}={number}" for name, number in numbers.items() if number < 1]
         if wrong:
-            raise ValueError(f"task.{', task.'.join(wrong)}: wanted at least 1")
+            raise ValueError(f"these options must be at least 1: got {', '.join(wrong)}")
         if self.data_seed < 0:
-            raise ValueError(f"task.data_seed={self.data_seed}: wanted at least 0")
+            raise ValueError(f"task.data_seed must be at least 0: got {self.data_seed}")
 
     def least(self, tokens: int, because: str) -> None:
-        """Raise ValueError if rows have fewer than `tokens` tokens; `because` begins the reason."""
+        """Raise ValueError if rows have fewer than `tokens` tokens; a row consists of `because`."""
         for option, length in (("length", self.length), ("test_length", self.tested_length)):
             if length < tokens:
                 raise ValueError(
-                    f"task.{option}={length}: {because} need at least {tokens} tokens; raise "
-                    "it, or lower the other options"
+                    f"task.{option} must be at least {tokens}, because a row needs {because}: got "
+                    f"{length}; raise task.{option}, or lower the other options"
                 )
 
     @abstractmethod
     def words(self, length: int) -> int:
-        """Return the number of random words from which a row of `length` tokens is made."""
+        """Return the number of random words that decide a row of `length` tokens."""
 
     @abstractmethod
     def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
-        """Return n rows of `length` tokens, made from n rows of random words: a pure function."""
+        """Return n rows of `length` tokens that the n rows of random words decide completely."""
 
     @abstractmethod
     def different_rows(self, length: int) -> float:
@@ -137,7 +137,7 @@ class DiagnosticTask(RowsTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts."""
+        """The facts about this task."""
         trained = "" if self.length == self.tested_length else f", trained at {self.length}"
         return TaskSpec(
             name=self.name,
@@ -165,21 +165,21 @@ class DiagnosticTask(RowsTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie."""
+        """Folder of the prepared data."""
         return data_root() / f"{self.name}-{self.spec.data_hash}"
 
     def length_of(self, split: str) -> int:
-        """Return the tokens of a row of a split."""
+        """Return the number of tokens of a row of `split`."""
         return self.tested_length if split == "test" else self.length
 
     @property
     def trained_length(self) -> int:
-        """Tokens of a training row."""
+        """Number of tokens of a training row."""
         return self.length
 
     @property
     def tested_length(self) -> int:
-        """Tokens of a test row."""
+        """Number of tokens of a test row."""
         return self.length if self.test_length is None else self.test_length
 
     def stretched(self, factor: float) -> dict[str, object]:
@@ -195,25 +195,25 @@ class DiagnosticTask(RowsTask):
         return {"test_length": length, **sizes}
 
     def equal_work(self, examples: int, factor: float) -> int:
-        """Return `examples`: a row is as much work at every length, or more."""
+        """Return `examples`: a longer row is at least as much work."""
         del factor
         return examples
 
     def scarce(self, length: int) -> bool:
-        """Return whether there are too few different rows to have none twice in the splits."""
+        """Return whether there are too few different rows for splits without common rows."""
         wanted = sum(size for split, size in self.sizes.items() if self.length_of(split) == length)
         return self.different_rows(length) < math.log2(ROOM * wanted)
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return which share of `second` may be in `first`: 1.0 if rows are scarce, else 0.0."""
+        """Return the share of `second` that may be in `first`: 1.0 if rows are scarce, else 0.0."""
         length = self.length_of(first)
         return float(length == self.length_of(second) and self.scarce(length))
 
     def make(self) -> None:
         """Generate the rows and store them with their answers."""
-        seen: dict[int, set[int]] = {}
+        hashes: dict[int, set[int]] = {}
         self.write(
-            {split: self._generated(split, seen) for split in SPLITS},
+            {split: self._generate(split, hashes) for split in SPLITS},
             vocabulary=[self.token_text(token) for token in range(self.vocabulary)],
             options=self.options,
             length=self.length,
@@ -222,17 +222,15 @@ class DiagnosticTask(RowsTask):
             licence=GENERATED,
         )
 
-    def _generated(self, split: str, seen: dict[int, set[int]]) -> Iterator[RaggedRows]:
-        """Yield the rows of a split in blocks, without copies unless rows are scarce.
+    def _generate(self, split: str, hashes_by_length: dict[int, set[int]]) -> Iterator[RaggedRows]:
+        """Yield the rows of `split` in blocks, without copies unless rows are scarce.
 
-        Args:
-            split: The split.
-            seen: Hashes of the rows of all splits so far, by length; gains those of this one.
+        `hashes_by_length` has the hashes of all rows so far; this function adds those of `split`.
         """
         length, missing, block = self.length_of(split), self.sizes[split], 0
         per_row = self.words(length)
         rows = rows_at_once(max(per_row, length))
-        hashes = None if self.scarce(length) else seen.setdefault(length, set())
+        hashes = None if self.scarce(length) else hashes_by_length.setdefault(length, set())
         stream = (self.data_seed * len(SPLITS) + SPLITS.index(split)) << 40
         while missing:
             words = random_words(Draw.diagnostic, stream + block, rows * per_row)
@@ -250,7 +248,7 @@ class DiagnosticTask(RowsTask):
             )
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
-        """Return tokens [b, 1, l], the answers [b, l] and which positions have a question."""
+        """Return tokens [b, 1, l], answers [b, l] as targets, and weight 1 at questions."""
         del seed
         answers = batch.tokens[:, 1] + NOT_ASKED
         return batch._replace(
@@ -260,7 +258,7 @@ class DiagnosticTask(RowsTask):
         )
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
-        """Sum losses in nats and hits over the questions; an example is a row."""
+        """Sum the losses and hits over the questions; an example is a row."""
         return tally(nll, hit, batch, {})
 
     def rows(self, split: str, first: int = 0, last: int | None = None) -> Rows:
@@ -270,70 +268,71 @@ class DiagnosticTask(RowsTask):
         return Rows(both[:, 0], both[:, 1] + NOT_ASKED)
 
     def blocks(self, split: str) -> Iterator[Rows]:
-        """Yield the rows of a prepared split, some at a time."""
+        """Yield the rows of a prepared split in blocks that fit into memory."""
         step = rows_at_once(self.length_of(split))
         for first in range(0, self.sizes[split], step):
             yield self.rows(split, first, first + step)
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines, fitted on train, which answer without other tokens."""
+        """Compute the baselines, fitted on train, that read at most the token of the question."""
         guess, best = self.habits()
         return [
             self.baseline(
                 "majority",
                 split,
                 lambda tokens: np.full_like(tokens, guess),
-                f"always answers {self.token_text(guess)}, the most frequent answer of the "
-                "training split: a model with this score has learnt nothing",
+                f"This baseline always answers {self.token_text(guess)}, the most frequent answer "
+                "in training. A model with this score has learnt nothing.",
             ),
             self.baseline(
                 "last_token",
                 split,
                 lambda tokens: best[tokens],
-                "reads only the token of the question, and gives its most frequent answer in the "
-                "training split: a model with this score remembers nothing",
+                "This baseline reads only the token of the question, and gives its most frequent "
+                "answer in training. A model with this score remembers nothing.",
             ),
         ]
 
     def habits(self) -> tuple[int, Int[np.ndarray, " v"]]:
-        """Return the most frequent answer in train, and the most frequent one to each token.
+        """Return the most frequent answer in train, and the most frequent answer to each token.
 
-        Of two answers that are equally frequent, the smaller one is returned.
+        If two answers are equally frequent, the smaller one is returned.
         """
-        pair_codes, counts = [], []
+        pair_codes, pair_counts = [], []
         for tokens, answers in self.blocks("train"):
             scored = answers != NOT_ASKED
-            pairs = np.unique(
-                tokens[scored] * self.vocabulary + answers[scored], return_counts=True
-            )
-            pair_codes.append(pairs[0])
-            counts.append(pairs[1])
+            pairs = tokens[scored] * self.vocabulary + answers[scored]
+            codes_of_block, counts_of_block = np.unique(pairs, return_counts=True)
+            pair_codes.append(codes_of_block)
+            pair_counts.append(counts_of_block)
         codes, index = np.unique(np.concatenate(pair_codes), return_inverse=True)
-        often = np.bincount(index, weights=np.concatenate(counts))
+        counts = np.bincount(index, weights=np.concatenate(pair_counts))
         token, answer = np.divmod(codes, self.vocabulary)
-        guess = int(np.bincount(answer, weights=often).argmax())
+        guess = int(np.bincount(answer, weights=counts).argmax())
         best = np.full(self.vocabulary, guess)
-        order = np.lexsort((-answer, often, token))
-        best[token[order]] = answer[order]  # of one token, the last one stays: the most frequent
+        # The last assignment to a token wins, so its most frequent answer comes last.
+        order = np.lexsort((-answer, counts, token))
+        best[token[order]] = answer[order]
         return guess, best
 
     def baseline(self, name: str, split: str, guess: Guess, sentence: str) -> Baseline:
-        """Return the baseline that answers with `guess`; only positions with an answer count."""
-        right = total = 0
+        """Return the baseline that answers `guess(tokens)`; only questions count."""
+        correct = total = 0
         for tokens, answers in self.blocks(split):
             scored = answers != NOT_ASKED
-            right += int((guess(tokens) == answers)[scored].sum())
+            correct += int((guess(tokens) == answers)[scored].sum())
             total += int(scored.sum())
-        return Baseline(name=name, accuracy=right / total, outcomes=None, sentence=sentence)
+        return Baseline(name=name, accuracy=correct / total, outcomes=None, sentence=sentence)
 
     def describe(self, split: str, index: int) -> str:
-        """Return the tokens of a row, with each answer below its question."""
-        (row, answers), left = self.split(split).rows(np.array([index])), NOT_ASKED
+        """Return a row as two lines of text: the tokens, and each answer below its question."""
+        row, stored_answers = self.split(split).rows(np.array([index]))
+        answers = (stored_answers.astype(np.int64) + NOT_ASKED).tolist()
         above = [self.token_text(token) for token in row.tolist()]
-        below = [self.token_text(a + left) if a + left >= 0 else "." for a in answers.tolist()]
-        wide = [max(len(a), len(b)) for a, b in zip(above, below, strict=True)]
+        below = ["." if answer == NOT_ASKED else self.token_text(answer) for answer in answers]
+        widths = [max(len(a), len(b)) for a, b in zip(above, below, strict=True)]
         return "\n".join(
-            " ".join(word.rjust(width) for word, width in zip(line, wide, strict=True))
+            " ".join(word.rjust(width) for word, width in zip(line, widths, strict=True))
             for line in (above, below)
         )
 
@@ -348,19 +347,19 @@ def first_seen(
 ) -> Int[np.ndarray, " m"]:
     """Return the indices of the first `most` rows that are new, and add their hashes to `hashes`.
 
-    The hash of a row is a random linear sum of its tokens modulo 2^64. Should two different rows
-    have the same hash by chance, the second one is not used.
+    The hash of a row is the sum of its tokens times random factors, modulo 2^64. If two different
+    rows have the same hash by chance, the second one is skipped.
     """
     factors = random_words(Draw.diagnostic, DIGEST_STREAM, tokens.shape[1]) | np.uint64(1)
     digests = (tokens.astype(np.uint64) * factors).sum(1, dtype=np.uint64).tolist()
-    fresh: list[int] = []
+    new_rows: list[int] = []
     for row, digest in enumerate(digests):
-        if len(fresh) == most:
+        if len(new_rows) == most:
             break
         if digest not in hashes:
             hashes.add(digest)
-            fresh.append(row)
-    return np.array(fresh, np.int64)
+            new_rows.append(row)
+    return np.array(new_rows, np.int64)
 
 
 def below(words: UInt64[np.ndarray, "*n"], number: int) -> Int[np.ndarray, "*n"]:
@@ -369,7 +368,10 @@ def below(words: UInt64[np.ndarray, "*n"], number: int) -> Int[np.ndarray, "*n"]
 
 
 def distinct(words: UInt64[np.ndarray, "n k"], of: int) -> Int[np.ndarray, "n k"]:
-    """Return k different numbers below `of` in random order, for each row of random words."""
+    """Return k different numbers below `of` in random order, for each row of random words.
+
+    Draws one number after the other, and swaps it to the front of the pool (Fisher-Yates).
+    """
     pool = np.tile(np.arange(of, dtype=np.min_scalar_type(of)), (len(words), 1))
     rows = np.arange(len(words))
     for index in range(words.shape[1]):

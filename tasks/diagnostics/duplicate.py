@@ -1,11 +1,11 @@
 """Duplication (Kitaev et al., Reformer, arXiv:2001.04451, section 4).
 
-    0 5 2 9 1 0 5 2 9 1      0 w 0 w, w random over N symbols
-    . . . . . 5 2 9 1 .      from the second 0 on, the next token
+    0 5 2 9 1 0 5 2 9 1      0 w 0 w with a random word w over N symbols
+    . . . . . 5 2 9 1 .      the answer is the next token, from the second 0 on
 
-Every answer stands the same distance back, half a row: a model that sees fewer tokens stays at
-chance, 1 / N. The paper has N = 127 and rows of 1,024 tokens, which one layer of full attention
-solves, and one of hashed attention with 4 rounds or more nearly so.
+Every answer is half a row back. A model that reads fewer tokens has an accuracy of 1 / N. The paper
+uses N = 127 and rows of 1,024 tokens. One layer of full attention solves them, and one layer of
+hashed attention with 4 or more rounds nearly does.
 """
 
 import math
@@ -24,37 +24,37 @@ BORDER = 0
 @by_name
 @dataclass(kw_only=True, eq=False)
 class Duplicate(DiagnosticTask):
-    """The task; see the module's text."""
+    """Repeat a random word that was read half a row ago."""
 
     name: ClassVar[str] = "duplicate"
     multiple: ClassVar[int] = 2
 
     length: int = 1024
     symbols: int = 127
-    """Different symbols; the border is another token id."""
+    """Number of different symbols; the border is a further token id."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check the options."""
         self.generated_as(vocabulary=self.symbols + 1, difficulty=f"{self.symbols} symbols")
-        self.least(4, "two borders and a symbol twice")
+        self.least(4, "two border tokens and at least one symbol, which occurs twice")
         for option, tokens in (("length", self.length), ("test_length", self.tested_length)):
             if tokens % 2:
                 raise ValueError(
-                    f"task.{option}={tokens}: 0 w 0 w has an even number of tokens; wanted "
-                    f"{tokens - 1} or {tokens + 1}"
+                    f"task.{option} must be even, because a row is the same half twice: got "
+                    f"{tokens}; wanted {tokens - 1} or {tokens + 1}"
                 )
 
     def words(self, length: int) -> int:
-        """Return how many random words a row is made of."""
+        """Return the number of random words for a row: one for each symbol of w."""
         return length // 2 - 1
 
     def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
-        """Return the rows that some random words make."""
+        """Return the rows that these random words decide."""
         del length
         return duplicate_rows(words, symbols=self.symbols)
 
     def different_rows(self, length: int) -> float:
-        """Return the binary logarithm of the number of rows."""
+        """Return the binary logarithm of the number of different rows."""
         return (length // 2 - 1) * math.log2(self.symbols)
 
     def token_text(self, token: int) -> str:
@@ -63,7 +63,7 @@ class Duplicate(DiagnosticTask):
 
 
 def duplicate_rows(words: UInt64[np.ndarray, "n w"], *, symbols: int) -> Rows:
-    """Return the rows 0 w 0 w, a pure function of a random word a symbol."""
+    """Return rows 0 w 0 w; each random word decides one symbol of w."""
     content = 1 + below(words, symbols)
     border = np.full((len(words), 1), BORDER)
     tokens = np.concatenate((border, content, border, content), axis=1)

@@ -1,15 +1,16 @@
 """Multi-query associative recall (Arora et al., Zoology, arXiv:2312.04927).
 
     k4 v8 k2 v3 k7 v6 | k2 v9 k4 k1 v1 v5 k7 v2      pairs of a key and its value, then queries
-     .  .  .  .  .  .   v3  . v8  .  .  . v6  .      the value that belongs to the key
+     .  .  .  .  .  .   v3  . v8  .  .  . v6  .      the answer is the value of the key
 
-Each key is asked once. Keys are the lower half of the vocabulary without 0, values the upper half;
-both differ within a row. Slot g of the queries, two tokens each, is taken with a weight of
-(g + 1)^(power - 1), as the gap between repetitions in real language: most queries come soon, some
-late. What stands between them is any token, as in the authors' code, or blank.
+Each key is queried once. Keys are the lower half of the vocabulary without 0, values the upper
+half; no key or value repeats within a row. The part after the pairs has slots of two tokens, and
+slot g is drawn for a query with the weight (g + 1)^(power - 1). So most queries come soon and some
+late, as words in real language repeat. Other positions have random tokens, as in the authors' code,
+or blanks.
 
-Their Figure 2: length 64, 128, 256, 512 with 4, 8, 16, 64 pairs, a vocabulary of 8,192, power 0.01,
-100,000 training rows; models of 2 layers. `power=1` spreads the queries evenly.
+Figure 2 of the paper uses lengths 64, 128, 256, 512 with 4, 8, 16, 64 pairs, a vocabulary of 8,192,
+power 0.01, 100,000 training rows, and models of 2 layers. `power=1` spreads the queries evenly.
 """
 
 import math
@@ -26,7 +27,7 @@ from lra.tasks.task import Baseline
 
 
 class Filler(StrEnum):
-    """What stands where nothing is asked."""
+    """Tokens at positions between queries."""
 
     random = auto()
     blank = auto()
@@ -35,42 +36,43 @@ class Filler(StrEnum):
 @by_name
 @dataclass(kw_only=True, eq=False)
 class MQAR(DiagnosticTask):
-    """The task; see the module's text."""
+    """Multi-query associative recall: answer each key with the value that came after it before."""
 
     name: ClassVar[str] = "mqar"
 
     length: int = 64
     pairs: int = 4
-    """Keys with their values, each of which is asked for once."""
+    """Number of pairs of a key and a value; each key is queried once."""
     vocabulary: int = 8192
-    """Token ids: 0 is blank, one half are keys, the other values."""
+    """Number of token ids: 0 is blank, the lower half are keys, the upper half values."""
     power: float = 0.01
-    """Of the gaps' power law: above 0; 1 makes all gaps equally frequent."""
+    """Exponent of the distances between pairs and queries, above 0 and at most 1. A smaller one
+    makes short distances more frequent; 1 makes all equally frequent."""
     filler: Filler = Filler.random
-    """What stands between: random or blank."""
+    """Tokens between queries: random or blank."""
     train_examples: int = 100_000
     validation_examples: int = 3000
     test_examples: int = 3000
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check the options."""
         vocabulary, pairs = self.vocabulary, self.pairs
         self.generated_as(vocabulary=vocabulary, difficulty=f"{pairs} pairs of {vocabulary} tokens")
         if vocabulary // 2 - 1 < pairs:
             raise ValueError(
-                f"task.vocabulary={vocabulary} has {max(0, vocabulary // 2 - 1)} keys for "
-                f"task.pairs={pairs}: wanted a vocabulary of at least {2 * pairs + 2}"
+                f"task.vocabulary must be at least {2 * pairs + 2} for task.pairs={pairs}: got "
+                f"{vocabulary}, which has {max(0, vocabulary // 2 - 1)} keys"
             )
         if not 0 < self.power <= 1:
-            raise ValueError(f"task.power={self.power}: wanted above 0, at most 1 (evenly spread)")
-        self.least(4 * pairs, f"{pairs} pairs and as many slots for queries, two tokens each,")
+            raise ValueError(f"task.power must lie in (0, 1]: got {self.power}")
+        self.least(4 * pairs, f"2 tokens for each of {pairs} pairs and for each of {pairs} queries")
 
     def words(self, length: int) -> int:
-        """Return how many random words a row is made of."""
+        """Return the number of random words for a row: for keys, values, slots and filler."""
         return 2 * self.pairs + slots(length, self.pairs) + length
 
     def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
-        """Return the rows that some random words make."""
+        """Return the rows that these random words decide."""
         return recall_rows(
             words,
             length=length,
@@ -81,7 +83,7 @@ class MQAR(DiagnosticTask):
         )
 
     def different_rows(self, length: int) -> float:
-        """Return the binary logarithm of the number of rows, those of the keys and values alone."""
+        """Return the binary logarithm of the number of different sequences of pairs."""
         del length
         half = self.vocabulary // 2
         return math.log2(math.perm(half - 1, self.pairs)) + math.log2(
@@ -89,28 +91,29 @@ class MQAR(DiagnosticTask):
         )
 
     def token_text(self, token: int) -> str:
-        """Return k1, k2, … for keys, v1, v2, … for values, _ for blank."""
+        """Return k1, k2, … for keys, v1, v2, … for values, and _ for blank."""
         half = self.vocabulary // 2
         if token == 0:
             return "_"
         return f"k{token}" if token < half else f"v{token - half + 1}"
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines on `split`: those of all diagnostics, and the last value."""
+        """Compute the baselines of all diagnostics, and the last value, on `split`."""
         return [
             *super().baselines(split),
             self.baseline(
                 "last_value",
                 split,
                 lambda tokens: tokens[:, 2 * self.pairs - 1, None],
-                f"always answers the value of the last pair, correct for 1 of {self.pairs}: a "
-                "model with this score recognises values, but does not look up the key",
+                "This baseline always answers the value of the last pair, which is correct for 1 "
+                f"of {self.pairs} queries. A model with this score recognises values, but does not "
+                "look up the key.",
             ),
         ]
 
 
 def slots(length: int, pairs: int) -> int:
-    """Return the number of positions where a query may stand."""
+    """Return the number of slots for queries, of two tokens each, after the pairs."""
     return (length - 2 * pairs) // 2
 
 
@@ -123,11 +126,11 @@ def recall_rows(
     power: float,
     filler: Filler,
 ) -> Rows:
-    """Return rows of key and value pairs, then queries: keys again, whose answers are the values.
+    """Return rows of pairs of a key and a value, then queries: the keys, answered by their values.
 
-    A query stands in one of `slots` places of two tokens; `weighted_choice` draws them so that near
-    ones are the more frequent the smaller `power` is. `words` are random: pairs of them for keys,
-    as many for values, one for each slot, and `length` for what stands between.
+    `weighted_choice` draws the slots of the queries; with a smaller `power`, early slots are more
+    frequent. Each row of `words` has `pairs` random words for keys, `pairs` for values, one for
+    each slot, and `length` for the tokens between queries.
     """
     half = vocabulary // 2
     for_keys, for_values, for_slots, for_filler = np.split(
@@ -151,10 +154,10 @@ def recall_rows(
 def weighted_choice(
     words: UInt64[np.ndarray, "n p"], number: int, power: float
 ) -> Int[np.ndarray, "n k"]:
-    """Draw `number` positions i one after another without return, with weights (i + 1)^(power - 1).
+    """Draw `number` of the positions i without replacement, with weights (i + 1)^(power - 1).
 
-    A race: each position arrives after an exponential time at the rate of its weight, and the first
-    to arrive are the ones drawn, in that order.
+    Each position gets an exponential random time with its weight as the rate; the positions with
+    the `number` smallest times are drawn, in the order of their times.
     """
     rate = np.arange(1, words.shape[1] + 1) ** (power - 1.0)
     uniform = ((words >> np.uint64(11)) + 1) * 2.0**-53

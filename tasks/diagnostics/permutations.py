@@ -1,9 +1,9 @@
 """State tracking: products in a group (Merrill et al., arXiv:2404.08819; Liu et al., 2210.10749).
 
-    213 312 132 …      elements of S3, each written as what becomes of 1, 2, 3
+    213 312 132 …      elements of S3, written as the images of 1, 2, 3
     213 132 123 …      the product so far: the first element, then the second applied to it, …
 
-The state after each token is asked for. The groups tell apart what a model can track:
+The answer at each token is the product so far. The groups differ in difficulty:
 
     z2    parity                                     2 elements
     z60   addition modulo 60, commutative           60
@@ -11,10 +11,11 @@ The state after each token is asked for. The groups tell apart what a model can 
     a5    even permutations of 5, not solvable      60
     s5    permutations of 5, not solvable          120
 
-A fixed number of layers of attention or of a linear state space follows products in A5 and S5 only
-up to some length (they lie in TC0, the products are complete for NC1, and the two are believed to
-differ), a recurrent network to any length. `steps=elements` draws any element; `steps=generators`
-draws two that generate the group (z2, z60: 0 and 1), so that the state moves slowly.
+A fixed number of layers of attention, or of a linear state space model, can follow products in A5
+and S5 only up to some length: these models are in TC0, the products are complete for NC1, and the
+two classes are believed to differ. A recurrent network can follow them at any length.
+`steps=elements` draws any element. `steps=generators` draws two elements that generate the group
+(z2, z60: 0 and 1), so that the product changes slowly.
 """
 
 import math
@@ -33,7 +34,7 @@ from lra.tasks.diagnostics.base import DiagnosticTask, Rows, below
 
 
 class Group(StrEnum):
-    """Which group."""
+    """The group of the elements."""
 
     z2 = auto()
     z60 = auto()
@@ -43,60 +44,60 @@ class Group(StrEnum):
 
 
 class Steps(StrEnum):
-    """Which elements a row is made of."""
+    """The elements that a row can have."""
 
     elements = auto()
     generators = auto()
 
 
 class GroupTable(NamedTuple):
-    """A group, its elements numbered from the neutral one, 0."""
+    """A group with numbered elements; the neutral element is 0."""
 
     names: Sequence[str]
     product: Int[np.ndarray, "g g"]
-    """[a, b]: a, then b."""
+    """Entry [a, b] is the product of a, and then b."""
     generators: Sequence[int]
 
 
 @by_name
 @dataclass(kw_only=True, eq=False)
 class Permutations(DiagnosticTask):
-    """The task; see the module's text."""
+    """State tracking: follow the product of group elements."""
 
     name: ClassVar[str] = "permutations"
 
     length: int = 32
     group: Group = Group.a5
-    """z2, z60, s3, a5 or s5."""
+    """The group: z2, z60, s3, a5 or s5."""
     steps: Steps = Steps.elements
-    """What a token is: any element, or a generator."""
+    """Elements of a row: elements (any) or generators (two that generate the group)."""
     train_examples: int = 100_000
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Check the options."""
         self.table = table_of(self.group)
-        everything = range(len(self.table.names))
-        self.moves = everything if self.steps is Steps.elements else self.table.generators
+        elements = range(len(self.table.names))
+        self.moves = elements if self.steps is Steps.elements else self.table.generators
         self.generated_as(
             vocabulary=len(self.table.names), difficulty=f"{self.steps} of {self.group.upper()}"
         )
-        self.least(1, "products")
+        self.least(1, "at least one element")
 
     def words(self, length: int) -> int:
-        """Return how many random words a row is made of."""
+        """Return the number of random words for a row: one for each token."""
         return length
 
     def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
-        """Return the rows that some random words make."""
+        """Return the rows that these random words decide."""
         del length
         return product_rows(words, moves=np.array(self.moves), product=self.table.product)
 
     def different_rows(self, length: int) -> float:
-        """Return the binary logarithm of the number of rows."""
+        """Return the binary logarithm of the number of different rows."""
         return length * math.log2(len(self.moves))
 
     def token_text(self, token: int) -> str:
-        """Return a permutation as what becomes of 1, 2, …, a remainder as its number."""
+        """Return a permutation as the images of 1, 2, …, or a remainder as its number."""
         return self.table.names[token]
 
 
@@ -120,9 +121,9 @@ def table_of(group: Group) -> GroupTable:
 
 
 def is_even(element: Sequence[int]) -> bool:
-    """Tell whether a permutation is even: whether the pairs that it turns round are."""
-    turned = sum(element[i] > element[j] for j in range(len(element)) for i in range(j))
-    return turned % 2 == 0
+    """Return whether a permutation is even, that is, reverses an even number of pairs."""
+    reversed_pairs = sum(element[i] > element[j] for j in range(len(element)) for i in range(j))
+    return reversed_pairs % 2 == 0
 
 
 def product_rows(
@@ -131,7 +132,7 @@ def product_rows(
     moves: Int[np.ndarray, " m"],
     product: Int[np.ndarray, "g g"],
 ) -> Rows:
-    """Return random elements and their products so far, a pure function of a word a token."""
+    """Return rows of elements from `moves`, one for each random word, and their products so far."""
     tokens = moves[below(words, len(moves))]
     answers = np.empty_like(tokens)
     state = np.zeros(len(words), tokens.dtype)

@@ -1,13 +1,14 @@
-"""The base of language tasks: streams of tokens, the regime of evaluation, sums per window.
+"""The base of language tasks: windows of a text, and the regime of evaluation.
 
-The corpus of a split is one stream. Training windows are shuffled, or contiguous; with a memory, a
-state is then carried from batch to batch. Evaluation follows a regime, part of every stored row:
+The text of a split is one long sequence of tokens, a *stream*, which is cut into windows. Training
+windows are shuffled, or contiguous: each row of a batch continues that row of the last batch. With
+a memory, a state then goes on from batch to batch. Every stored row names the regime of evaluation:
 
     non_overlapping   windows of `length`, each read alone
     sliding           windows of `length` that end `stride` apart; the last `stride` tokens count
-    memory            contiguous, with a state carried over; each token counts once
+    memory            contiguous windows with a state from window to window; each token counts once
 
-An example is a window: its loss is the mean over the tokens that count in it.
+An example is a window. Its loss is the mean over the tokens that count.
 """
 
 import copy
@@ -41,7 +42,7 @@ COUNT_AT_ONCE = 1 << 24
 
 
 class Regime(StrEnum):
-    """How a stream is cut for evaluation."""
+    """How evaluation cuts a text into windows."""
 
     non_overlapping = auto()
     sliding = auto()
@@ -49,31 +50,31 @@ class Regime(StrEnum):
 
 
 class LanguageTask(StoredTask):
-    """Next-token prediction; a task calls `read_as` in its constructor.
+    """Next-token prediction; a base class. The constructor of a subclass calls `read_as`.
 
     Args:
-        length: Tokens of a training window.
-        evaluation_length: Tokens of a window of evaluation; not given: the same.
-        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
-        stride: Tokens from one sliding window to the next.
-        memory: Tokens that a state remembers, for regime=memory.
-        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
-            with regime=memory, a state is carried along.
-        within_documents: Whether a token sees those of its own document alone.
+        length: Number of tokens of a training window.
+        evaluation_length: Number of tokens of an evaluation window; null: as in training.
+        regime: How evaluation cuts the text into windows: non_overlapping, sliding or memory.
+        stride: Number of tokens from one sliding window to the next.
+        memory: Number of earlier tokens that a model remembers, for regime=memory.
+        contiguous: Whether each row of a training batch continues the same row of the last batch,
+            instead of shuffled windows. With regime=memory, the model's state continues, too.
+        within_documents: Whether tokens attend only to their own document.
     """
 
     length: int
-    """Tokens of a training window."""
+    """Number of tokens of a training window."""
     evaluation_length: int
-    """Tokens of a window of validation and test."""
+    """Number of tokens of a window in validation and test."""
     regime: Regime
     stride: int
     memory: int
     contiguous: bool
     within_documents = False
-    """Whether a token attends only to its document."""
+    """Whether tokens attend only to their own document."""
     varied: VariedLengths | None = None
-    """How the lengths of training windows are drawn; None: all are `length`."""
+    """How the lengths of training windows are drawn; None: all windows have `length` tokens."""
 
     @by_name
     def read_as(
@@ -87,41 +88,41 @@ class LanguageTask(StoredTask):
         evaluation_length: int | None = None,
         within_documents: bool = False,
     ) -> None:
-        """Take the options of the class, which say how streams are cut into windows.
+        """Set the options of the class, which decide how the text is cut into windows.
 
         Raises:
             ValueError: The options contradict each other.
         """
         self.regime = regime
-        read = length if evaluation_length is None else evaluation_length
-        for name, value in (("length", length), ("evaluation_length", read)):
+        window = length if evaluation_length is None else evaluation_length
+        for name, value in (("length", length), ("evaluation_length", window)):
             if value < 1:
                 raise ValueError(f"task.{name} must be at least 1: got {value}")
         sliding = self.regime is Regime.sliding
-        if sliding and (stride is None or not 1 <= stride < read):
+        if sliding and (stride is None or not 1 <= stride < window):
             raise ValueError(
-                f"task.regime=sliding needs a stride from 1 to length - 1 = {read - 1}: got "
-                f"task.stride={stride}"
+                f"task.regime=sliding needs a task.stride from 1 to {window - 1}, below the length "
+                f"of a window: got task.stride={stride}"
             )
         if not sliding and stride is not None:
             raise ValueError(
-                f"task.stride needs regime=sliding: got regime={self.regime}, stride={stride}"
+                f"task.stride={stride} needs task.regime=sliding: got regime={self.regime}"
             )
         if (self.regime is Regime.memory) != (memory > 0):
             raise ValueError(
-                "task.memory is the number of tokens that a state remembers, for "
-                f"regime=memory: got regime={self.regime}, memory={memory}"
+                "task.regime=memory needs task.memory, the number of remembered tokens, and the "
+                f"other way round: got regime={self.regime}, memory={memory}"
             )
         if within_documents and memory:
             raise ValueError(
-                "task.within_documents hides other documents of a window, but a state mixes "
-                f"documents: got regime=memory, memory={memory}; set "
-                "task.regime=non_overlapping or sliding, task.memory=0"
+                "task.within_documents=true excludes tokens of other documents, but the state of "
+                f"task.regime=memory mixes documents: got memory={memory}; set task.memory=0, and "
+                "task.regime=non_overlapping or sliding"
             )
         self.within_documents = within_documents
         self.length, self.memory, self.contiguous = length, memory, contiguous
-        self.evaluation_length = read
-        self.stride = read if stride is None else stride
+        self.evaluation_length = window
+        self.stride = window if stride is None else stride
 
     def stream_spec(
         self,
@@ -134,7 +135,7 @@ class LanguageTask(StoredTask):
         data_hash: str,
         tokenizer: str = "",
     ) -> TaskSpec:
-        """Return the facts of the task; `read_as` must have been called before."""
+        """Return the facts about the task; the constructor must call `read_as` before."""
         return TaskSpec(
             name=name,
             version=version,
@@ -154,7 +155,7 @@ class LanguageTask(StoredTask):
 
     @property
     def regime_text(self) -> str:
-        """Return the regime for rows and tables."""
+        """The regime, as rows and tables print it."""
         texts = {
             Regime.non_overlapping: "non-overlapping",
             Regime.sliding: f"sliding, stride {self.stride}",
@@ -186,29 +187,28 @@ class LanguageTask(StoredTask):
         """Return this task with training windows whose lengths are drawn around `length`.
 
         Raises:
-            ValueError: Windows are shuffled, or would often be longer than a model is built for.
+            ValueError: Windows are shuffled, or would often exceed `longest`, the model's limit.
         """
         if not self.contiguous:
             raise ValueError(
-                "windows of drawn lengths must follow one another in a stream: got "
-                "task.contiguous=false; set it to true, or runner.window_deviation=null"
+                "runner.window_deviation needs contiguous training windows: got "
+                "task.contiguous=false; set task.contiguous=true, or runner.window_deviation=null"
             )
         if self.length + 3 * deviation > self.longest:
             wanted = math.ceil(self.length + 3 * deviation)
             raise ValueError(
-                f"windows of {self.length} tokens with a deviation of {deviation} are often "
-                f"longer than the {self.longest} for which the model is built, the larger of "
-                f"task.length and task.evaluation_length: type task.evaluation_length={wanted} "
-                "or more, or lower runner.window_deviation"
+                f"windows of task.length={self.length} tokens, with a deviation of {deviation}, "
+                f"often exceed {self.longest} tokens, the most that the model accepts; set "
+                f"task.evaluation_length={wanted} or more, or lower runner.window_deviation"
             )
         other = copy.copy(self)
         other.varied = VariedLengths(deviation, halved, self.longest)
         return other
 
     def row_tokens(self, split: str, rows: int) -> int | None:
-        """Return how many tokens each of `rows` parallel streams reads in an epoch, at least.
+        """Return how many tokens each of `rows` batch rows reads in an epoch, at least.
 
-        None for a split whose windows are read one by one, without a state between them.
+        None if no state continues from batch to batch of `split`.
         """
         if not self.carries(split):
             return None
@@ -216,35 +216,36 @@ class LanguageTask(StoredTask):
         return whole // self.length * self.length if split == "train" else whole
 
     def carries(self, split: str) -> bool:
-        """Tell whether a state continues from batch to batch of a split."""
+        """Return whether a state continues from batch to batch of `split`."""
         return self.memory > 0 and (self.contiguous or split != "train")
 
     @property
     def trained_length(self) -> int:
-        """Tokens of a training window."""
+        """Number of tokens of a training window."""
         return self.length
 
     @property
     def tested_length(self) -> int:
-        """Tokens of a window of evaluation."""
+        """Number of tokens of an evaluation window."""
         return self.evaluation_length
 
     def stretched(self, factor: float) -> dict[str, object]:
-        """Return the options that make evaluation windows `factor` times as long as training's.
+        """Return the options that make evaluation windows `factor` times as long as training ones.
 
         Raises:
-            ValueError: A state is carried from window to window, or the test split is shorter.
+            ValueError: A state continues from window to window, or the test split is too short.
         """
         if self.regime is Regime.memory:
             raise ValueError(
-                f"with regime=memory a model reads a state of {self.memory} tokens in addition "
-                "to the window: set task.regime=non_overlapping or sliding, task.memory=0"
+                "longer windows cannot be compared under task.regime=memory, because a model also "
+                f"reads a state of {self.memory} tokens; set task.memory=0, and "
+                "task.regime=non_overlapping or sliding"
             )
-        length, there = max(1, round(factor * self.length)), len(self.split("test").tokens) - 1
-        if length > there:
+        length, available = max(1, round(factor * self.length)), len(self.split("test").tokens) - 1
+        if length > available:
             raise ValueError(
-                f"the test split has {there:,} tokens to predict, less than one window of "
-                f"{length:,}; remove this factor, or take more text"
+                f"the test split has {available:,} tokens to predict, fewer than one window of "
+                f"{length:,} tokens; remove the factor {factor:g}, or use a longer test text"
             )
         return {} if length == self.evaluation_length else {"evaluation_length": length}
 
@@ -252,19 +253,20 @@ class LanguageTask(StoredTask):
         """Return how many windows evaluate as many tokens as `examples` of the training length.
 
         Args:
-            examples: Windows of the training length.
-            factor: How many times as long the windows of evaluation are.
+            examples: Number of windows of the training length.
+            factor: Length of evaluation windows divided by the length of training windows.
         """
-        judged = factor if self.regime is Regime.non_overlapping else 1.0
-        return max(1, math.ceil(examples / judged))
+        # A sliding window of any length evaluates `stride` tokens.
+        scored = factor if self.regime is Regime.non_overlapping else 1.0
+        return max(1, math.ceil(examples / scored))
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest window."""
+        """Number of tokens of the longest window."""
         return max(self.length, self.evaluation_length)
 
     def example(self, split: str, index: int) -> Int[np.ndarray, " l"]:
-        """Return the stored tokens of a window."""
+        """Return the stored tokens of window number `index`."""
         first = index * self.window(split)
         return np.asarray(self.split(split).tokens[first : first + self.window(split)], np.int64)
 
@@ -272,14 +274,14 @@ class LanguageTask(StoredTask):
         """Return the windows of one epoch of all ranks, in batches of `rows`."""
         tokens, length = len(self.split(split).tokens), self.window(split)
         if tokens < 2:
-            raise ValueError(f"the {split} split has {tokens} tokens; wanted at least 2")
+            raise ValueError(f"the {split} split must have at least 2 tokens: got {tokens}")
         if split == "train" and not self.contiguous:
             return shuffled_windows(tokens, length=length, seed=seed)
         if split == "train" or self.regime is Regime.memory:
             if (tokens - 1) // rows < (length if split == "train" else 1):
                 raise ValueError(
-                    f"{rows} streams of windows of {length} need {rows * length + 1} tokens: the "
-                    f"{split} split has {tokens}; lower the batch size or task.length"
+                    f"{rows} rows of contiguous windows of {length} tokens need a {split} split of "
+                    f"{rows * length + 1} tokens: got {tokens}; lower the batch size or task.length"
                 )
             whole = split == "train"
             if whole and self.varied:
@@ -305,62 +307,61 @@ class LanguageTask(StoredTask):
         last = number // together * together if split == "train" else number
         if split == "train" and not last:
             raise ValueError(
-                f"batch_size={batch_size} on ranks={ranks} needs {together} windows of "
-                f"{self.length}: the split has {number}; lower the batch size or task.length"
+                f"batch_size={batch_size} on ranks={ranks} needs {together} training windows of "
+                f"{self.length} tokens: got {number}; lower the batch size or task.length"
             )
-        streams = self.carries(split)
+        has_state = self.carries(split)
         flat = self.split(split).tokens
-        asked = split != "train" or self.within_documents
-        documents = self.document_starts(split) if asked else None
+        needs_documents = split != "train" or self.within_documents
+        documents = self.document_starts(split) if needs_documents else None
         if documents is None and self.within_documents:
             raise BadData(
-                f"{self.spec.source}: {split} has no marks where documents begin; set "
+                f"{self.spec.source}: the {split} split does not show where documents begin; set "
                 "task.within_documents=false"
             )
         for first in range(start * together, last, together):
             indices = np.arange(first, min(first + together, last))[rank::ranks]
             if len(indices):
-                reset = first == 0 if streams else None
-                batch = self._batch(flat, plan, indices, reset=reset)
+                reset = first == 0 if has_state else None
+                batch = self._make_batch(flat, plan, indices, reset=reset)
                 if documents is not None:
-                    batch = self._placed(batch, plan.starts[indices, None], documents, split)
+                    batch = self._add_positions(batch, plan.starts[indices, None], documents, split)
                 yield batch
 
-    def _placed(
+    def _add_positions(
         self,
         batch: Batch,
         starts: Int[np.ndarray, "b 1"],
         documents: Int[np.ndarray, " d"],
         split: str,
     ) -> Batch:
-        """Return a batch with the positions of its tokens in their documents.
-
-        For evaluation, `document_position` says how many tokens of its document come before each
-        answer. With `within_documents`, `document` numbers the document of each token.
+        """Return `batch` with `document_position` (evaluation) and `document` (within documents).
 
         Args:
             batch: The batch.
-            starts: The place of each row's first token in the stream.
-            documents: The places at which documents begin, in order.
+            starts: Position of each row's first token in the text.
+            documents: Positions at which documents begin, in order.
             split: The split of the batch.
         """
-        place = starts + np.arange(batch.target.shape[1])
+        position = starts + np.arange(batch.target.shape[1])
         if split != "train":
-            before = place + 1 - documents[np.searchsorted(documents, place + 1, "right") - 1]
+            answer = position + 1
+            before = answer - documents[np.searchsorted(documents, answer, "right") - 1]
             batch = batch._replace(document_position=torch.from_numpy(before))
         if self.within_documents:
-            numbers = np.searchsorted(documents, place, "right")
+            numbers = np.searchsorted(documents, position, "right")
             batch = batch._replace(document=torch.from_numpy(numbers))
         return batch
 
-    def _batch(
+    def _make_batch(
         self, flat: np.ndarray, plan: Windows, indices: Int[np.ndarray, " b"], reset: bool | None
     ) -> Batch:
+        """Return the windows `indices` of `plan` as a batch; weights are 1 at scored tokens."""
         starts, lengths, scored = (part[indices] for part in plan)
         longest = int(lengths.max())
         narrow = np.zeros((len(indices), longest + 1), flat.dtype)
-        for row, (begin, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-            narrow[row, : length + 1] = flat[begin : begin + length + 1]
+        for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            narrow[row, : length + 1] = flat[start : start + length + 1]
         both = torch.from_numpy(narrow.astype(np.int64))
         weight = None
         if not bool((scored == longest).all()):
@@ -376,42 +377,43 @@ class LanguageTask(StoredTask):
         )
 
     def text_sequences(self, data: RaggedRows) -> Sequences:
-        """Return the whole stream: runs of text pass the ends of documents."""
+        """Return the whole text as one sequence, so that compared pieces may span documents."""
         return Sequences(data.tokens, np.array([0, len(data.tokens)]))
 
     def document_starts(self, split: str) -> Int[np.ndarray, " d"] | None:
-        """Return where each document of a split begins, the first one at 0; None without documents.
+        """Return the position of each document's first token, the first at 0.
 
-        Here there are none: a task that knows where its documents begin says so.
+        None if the text has no known documents, as here; subclasses override this.
         """
         del split
         return None
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the unigram baseline: token frequencies of train, each count plus 1."""
-        seen = count_tokens(self.split(split).tokens[1:], self.spec.vocabulary)
-        return [unigram_baseline(self.counts.numpy(), seen, partial(self.derived_metrics, split))]
+        targets = count_tokens(self.split(split).tokens[1:], self.spec.vocabulary)
+        derived = partial(self.derived_metrics, split)
+        return [unigram_baseline(self.counts.numpy(), targets, derived)]
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
-        """Sum losses in nats and hits over the tokens that count."""
+        """Sum the losses and hits over the tokens that count, also by frequency and position."""
         numbers = {"frequency": (self.counts[batch.target], 10)}
         if batch.document_position is not None:
             numbers["document_position"] = batch.document_position.cpu(), 2
         return tally(nll, hit, batch, numbers)
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
-        """Return metrics from the mean loss in nats per token: perplexity."""
+        """Return the perplexity for `loss`, the mean in nats per token."""
         del split
         return {"perplexity": math.exp(loss)}
 
     @cached_property
     def counts(self) -> Int[Tensor, " v"]:
-        """How often each token occurs in train."""
+        """Number of occurrences of each token in train."""
         return torch.from_numpy(count_tokens(self.split("train").tokens, self.spec.vocabulary))
 
 
 def count_tokens(stream: np.ndarray, vocabulary: int) -> Int[np.ndarray, " v"]:
-    """Count each token, a piece of the stream at a time."""
+    """Return how often each token occurs in `stream`; count it piece by piece to save memory."""
     total = np.zeros(vocabulary, np.int64)
     for first in range(0, len(stream), COUNT_AT_ONCE):
         total += np.bincount(stream[first : first + COUNT_AT_ONCE], minlength=vocabulary)

@@ -1,13 +1,13 @@
 """Language modelling over bytes or characters: enwik8 and text8 (Mahoney, Large Text Compression).
 
     enwik8   bytes of a Wikipedia dump, 256 ids                  <page>⏎    <title>AccessibleC …
-    text8    its text alone, 27 ids (blank, a … z)                anarchism originated as a term …
+    text8    only its text, 27 ids (blank, a … z)                 anarchism originated as a term …
 
-The first 90 million bytes are train, the next 5 million validation, the last 5 million test. A file
-of another size is refused, unless `partial` says that it is a part, which is then split 90 : 5 : 5.
-The metric is bits per character = mean loss in nats / ln 2; for enwik8 a character is a byte.
-Nothing is tokenised or stripped. `source=datasets` reads text8 through the `datasets` library, one
-row for each split. `source=sample` is generated text for trials, labelled so.
+The first 90 million bytes are train, the next 5 million validation, the last 5 million test. The
+task refuses a file of another size unless `partial` is set; then it splits the file 90 : 5 : 5. The
+metric is bits per character = mean loss in nats / ln 2; for enwik8 a character is a byte. The text
+stays unchanged. `source=datasets` reads text8 by the `datasets` library, one row for each split.
+`source=sample` is generated text for trials; its results say `sample`.
 """
 
 import math
@@ -31,18 +31,18 @@ from lra.tasks.task import SPLITS, TaskSpec
 
 VERSION = 1
 OFFICIAL = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
-"""Bytes; both corpora have 10^8 (Mahoney, http://mattmahoney.net/dc/textdata.html)."""
+"""Number of bytes by split; together 10^8 (Mahoney, http://mattmahoney.net/dc/textdata.html)."""
 SHARES = (0.9, 0.05, 0.05)
 SAMPLE_BYTES = 60_000
 HUB_NAME = "afmck/text8"
 HUB_REVISION = "58c74e966ccc66eab2de6b52fad5b14ddb259fa4"
 PACKED = (*archives.PACKED, ".zip")
-LICENCE = "licence: GFDL (Wikipedia's text of 2006)"
+LICENCE = "the licence of this text, Wikipedia of 2006, is GFDL"
 ALPHABET = b" abcdefghijklmnopqrstuvwxyz"
 
 
 class CharacterCorpus(StrEnum):
-    """Which text."""
+    """The text."""
 
     enwik8 = auto()
     text8 = auto()
@@ -53,7 +53,7 @@ class CharacterSource(StrEnum):
 
     files = auto()
     datasets = auto()
-    """text8 alone."""
+    """Only for text8."""
     sample = auto()
 
 
@@ -81,19 +81,20 @@ CORPORA = {
 
 
 class Characters(LanguageTask):
-    """The task; see the module's text.
+    """Predict the next byte of enwik8, or the next character of text8.
 
     Args:
         corpus: enwik8 or text8.
-        source: files, datasets (text8) or sample.
-        path: The text or its archive (.zip, .gz, .xz, .bz2), or the folder of one; datasets: a
-            folder of parquet files with the column `text`. Not given: the public data.
-        partial: Whether the file is a part of the corpus, split 90 : 5 : 5.
+        source: files, datasets (only text8) or sample.
+        path: With source=files, the text or its archive (.zip, .gz, .xz, .bz2), or a folder with
+            it; with source=datasets, a folder of parquet files with the column `text`. Null: the
+            public data.
+        partial: Whether the file is a part of the text, to be split 90 : 5 : 5.
     """
 
     holds_text = True
     incidental: ClassVar[frozenset[str]] = frozenset({"path"})
-    """Options that change no number: not part of a result's identity."""
+    """Options that are no part of a result's identity."""
 
     def __init__(
         self,
@@ -113,7 +114,8 @@ class Characters(LanguageTask):
         self.path = given_path(path, source)
         if self.source is CharacterSource.datasets and self.corpus is not CharacterCorpus.text8:
             raise ValueError(
-                f"source=datasets has text8 alone: got corpus={self.corpus}; set source=files"
+                "task.source=datasets needs task.corpus=text8: got "
+                f"corpus={self.corpus}; set task.source=files"
             )
         self.facts = CORPORA[self.corpus]
         self.partial = partial
@@ -129,7 +131,7 @@ class Characters(LanguageTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. With a `path` the file must be there: its hash is the identity."""
+        """The facts about this task; with a `path`, the data hash is a hash of the file."""
         return self.stream_spec(
             name=str(self.corpus),
             version=VERSION,
@@ -155,7 +157,7 @@ class Characters(LanguageTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; one store serves every length and regime."""
+        """Folder of the prepared data; every length and regime uses the same one."""
         return data_root() / f"{self.corpus}-{self.source}-{self.spec.data_hash}"
 
     def _hub_identity(self) -> str:
@@ -166,7 +168,7 @@ class Characters(LanguageTask):
         return folder_identity(self.path)
 
     def _file(self) -> Path:
-        """Return the file that `path` names; `NotPrepared` where there is none."""
+        """Return the file that `path` names; raise `NotPrepared` if there is none."""
         path = self.path or Path()
         candidates = [path] if path.is_file() else []
         if path.is_dir():
@@ -174,13 +176,14 @@ class Characters(LanguageTask):
             candidates = [path / name for name in names if (path / name).is_file()]
         if not candidates:
             raise NotPrepared(
-                f"{path}: no {self.corpus} there: put {self.facts.url} ({self.facts.size:,} bytes, "
-                f"SHA-256 {self.facts.sha256}) there, unpacked or not; {LICENCE}"
+                f"{path} does not contain {self.corpus}; download {self.facts.url} "
+                f"({self.facts.size:,} bytes, SHA-256 {self.facts.sha256}) and put it at this "
+                f"path, unpacked or not; {LICENCE}"
             )
         return candidates[0]
 
     def make(self) -> None:
-        """Read the text and store its ids."""
+        """Read the text, split it, and store its ids."""
         self.write(
             {
                 split: RaggedRows(ids, np.array([0, len(ids)]), np.zeros(1, np.uint8))
@@ -197,22 +200,24 @@ class Characters(LanguageTask):
         if self.source is CharacterSource.sample:
             content = sample_text(SAMPLE_BYTES)
         else:
-            path = self._file() if self.path is not None else self._fetched()
+            path = self._file() if self.path is not None else self._fetch()
             content = read_text(path)
         ids = self.ids(content)
-        return self._filled(np.split(ids, np.cumsum(self._sizes(len(ids)))[:-1]))
+        return self._check_parts(np.split(ids, np.cumsum(self._sizes(len(ids)))[:-1]))
 
-    def _filled(self, parts: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the parts; `BadData` where one has nothing to predict."""
+    def _check_parts(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the parts, one for each split; raise `BadData` if one has nothing to predict."""
         for split, ids in zip(SPLITS, parts, strict=True):
             if len(ids) < 2:
                 raise BadData(
-                    f"{self.spec.source}: {split} has {len(ids)} of {sum(map(len, parts)):,} "
-                    "bytes, wanted 2 at least: fetch the text again, or take more of it"
+                    f"{self.spec.source}: the {split} split has {len(ids)} of the "
+                    f"{sum(map(len, parts)):,} bytes; wanted at least 2; fetch the text again, or "
+                    "use a longer part"
                 )
         return parts
 
     def _hub_parts(self) -> list[np.ndarray]:
+        """Return the ids of each split, read by the `datasets` library."""
         loaded = hub.load(
             HUB_NAME,
             HUB_REVISION,
@@ -227,38 +232,41 @@ class Characters(LanguageTask):
             parts.append(self.ids(_one_text(rows, f"{self.spec.source}, {split}")))
             if not self.partial and len(parts[-1]) != OFFICIAL[split]:
                 raise BadData(
-                    f"{self.spec.source}: {split} has {len(parts[-1]):,} characters, wanted "
-                    f"{OFFICIAL[split]:,}: fetch it again; if you want a part of it, set "
-                    "task.partial=true"
+                    f"{self.spec.source}: the {split} split has {len(parts[-1]):,} characters; "
+                    f"wanted {OFFICIAL[split]:,}; fetch the data again, or, to use a part of them, "
+                    "set task.partial=true"
                 )
-        return self._filled(parts)
+        return self._check_parts(parts)
 
-    def _fetched(self) -> Path:
+    def _fetch(self) -> Path:
+        """Return the path of the public archive; download it if it is missing."""
         target = data_root() / "downloads" / self.facts.url.rpartition("/")[2]
         return download(
             self.facts.url,
             target,
             size=self.facts.size,
             sha256=self.facts.sha256,
-            instructions=f"download it elsewhere and put it at {target} ({self.facts.size:,} "
-            f"bytes, SHA-256 {self.facts.sha256}), or name your copy by task.path; or set "
-            f"task.source=sample for a trial; {LICENCE}",
+            instructions="download this file on another machine and put it at "
+            f"{target} ({self.facts.size:,} bytes, SHA-256 {self.facts.sha256}), or set task.path "
+            f"to your copy, or task.source=sample for a trial; {LICENCE}",
         )
 
     def _sizes(self, number: int) -> list[int]:
+        """Return the sizes of the splits of a text of `number` bytes."""
         total = sum(OFFICIAL.values())
         if self.source is CharacterSource.files and not self.partial:
             if number != total:
                 raise BadData(
-                    f"{self.spec.source}: {number:,} bytes, wanted {total:,}: the file is "
-                    "truncated or another file; if you want a part of it, set task.partial=true"
+                    f"{self.spec.source}: the file has {number:,} bytes; wanted {total:,}; fetch "
+                    "it again, or, to use a part of it, set task.partial=true"
                 )
             return list(OFFICIAL.values())
-        held = [round(share * number) for share in SHARES[1:]]
-        return [number - sum(held), *held]
+        _, *other_shares = SHARES
+        others = [round(share * number) for share in other_shares]
+        return [number - sum(others), *others]
 
     def ids(self, content: bytes) -> np.ndarray:
-        """Return the id of each byte; `BadData` for one outside the alphabet of text8."""
+        """Return the id of each byte; raise `BadData` for a byte outside the alphabet of text8."""
         codes = np.frombuffer(content, np.uint8)
         if self.corpus is CharacterCorpus.enwik8:
             return codes
@@ -270,29 +278,29 @@ class Characters(LanguageTask):
             first = int(wrong.argmax())
             raise BadData(
                 f"{self.spec.source}: byte {first:,} is {content[first : first + 1]!r}, but "
-                "text8 contains only a to z and blanks: is this another file?"
+                "text8 contains only a to z and blanks; use the published file"
             )
         return ids
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
-        """Return bits per character from the mean loss in nats."""
+        """Return the bits per character for `loss`, the mean in nats."""
         del split
         return {"bits_per_character": loss / math.log(2)}
 
     def encode(self, text: str) -> Integer[np.ndarray, " n"]:
-        """Return the ids of a text. ValueError for what the alphabet of text8 does not have."""
+        """Return the ids of a text; raise ValueError for characters that text8 lacks."""
         if self.corpus is CharacterCorpus.text8:
             wrong = sorted({letter for letter in text if letter not in ALPHABET.decode()})
             if wrong:
                 raise ValueError(
-                    "text8 contains only a to z and blanks: got "
-                    f"{', '.join(map(repr, wrong[:8]))}; write in lower case, digits as words, "
-                    "without other signs"
+                    "a text for text8 may contain only a to z and blanks: got "
+                    f"{', '.join(map(repr, wrong[:8]))}; write in lower case, write digits as "
+                    "words, and remove other signs"
                 )
         return self.ids(text.encode())
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
-        """Return the text of some ids; bytes that are no UTF-8 show as �."""
+        """Return the text of some ids, with � for bytes that are no UTF-8."""
         ids = ids.astype(np.uint8)
         content = (
             ids.tobytes()
@@ -302,7 +310,7 @@ class Characters(LanguageTask):
         return content.decode(errors="replace")
 
     def describe(self, split: str, index: int) -> str:
-        """Return one window of text."""
+        """Return the text of a window."""
         return self.decode(self.example(split, index))
 
 
@@ -311,29 +319,31 @@ def _hub_instructions() -> str:
     return (
         "on a machine with a network connection, download the parquet files of "
         f"https://huggingface.co/datasets/{HUB_NAME}/tree/{HUB_REVISION}/data, put them into "
-        f"{folder} and set task.path={folder}; or use task.source=files or sample; {LICENCE}"
+        f"{folder} and set task.path={folder}; or set task.source=files or sample; {LICENCE}"
     )
 
 
 def _one_text(rows: list[Any], where: str) -> bytes:
-    """Return the only row of a split."""
+    """Return the only row of a split, which is the whole text."""
     if len(rows) != 1 or not isinstance(rows[0], str):
-        raise BadData(f"{where}: {len(rows)} rows, wanted one, which is the whole text")
+        raise BadData(
+            f"{where}: the split has {len(rows)} rows; wanted one row with the whole text"
+        )
     return rows[0].encode()
 
 
 def read_text(path: Path) -> bytes:
-    """Return the content of a text, packed or not.
+    """Return the content of a text file, compressed or not.
 
     Raises:
-        BadData: The archive is damaged, holds no or several files, or more than the whole corpus.
+        BadData: The archive is damaged, has no file or several, or more bytes than the corpus.
     """
     most = sum(OFFICIAL.values())
     if path.suffix.lower() == ".zip":
         with archives.opened_zip(path, most) as packed:
             names = packed.namelist()
             if len(names) != 1:
-                raise BadData(f"{path} contains {len(names)} files, wanted one: fetch it again")
+                raise BadData(f"{path} contains {len(names)} files; wanted one; fetch it again")
             with archives.open_member(packed, names[0]) as member:
                 return member.read()
     with archives.open_packed(path, most) as file:
@@ -341,7 +351,7 @@ def read_text(path: Path) -> bytes:
 
 
 def sample_text(size: int) -> bytes:
-    """Write `size` bytes of made-up words, some of which come back. They are not Wikipedia."""
+    """Return `size` bytes of made-up words, not from Wikipedia; recent words are often repeated."""
     words = iter(random_words(Draw.sample, 0, size).tolist())
     syllables = ("ba", "do", "ki", "lu", "me", "no", "ra", "si", "tu", "ve")
     recent: list[str] = []

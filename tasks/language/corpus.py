@@ -1,28 +1,28 @@
-"""Your own text: the next byte, character, word or sub-word of files of yours.
+"""Your text: a model predicts the next byte, character, word or sub-word of your files.
 
     lra run task=corpus task.train=notes task.name=my_notes task.units=subwords
 
     … ' th', 'ey', ' meet', '.', '⏎', end of the document | ' Shop', 'ping', ':', …
 
-`train` is a text file, a folder of such files, or a pattern; texts are UTF-8 (`.gz`, `.xz` and
-`.bz2` are unpacked), read with a line feed at the end of each line. Files of a folder or a pattern
-are documents: they follow one another in the order of their names, each with a token of its own at
-its end. Hidden files are left out. Where no validation or test text is given, they are the end of
-train: its last `test_fraction` of bytes is the test split, what stands before it is validation. A
-part begins behind the character that it would cut; a document may go on in the next part.
+`train` is a text file, a folder of such files, or a pattern. Texts are UTF-8 and may be compressed
+(`.gz`, `.xz`, `.bz2`). Files of a folder or a pattern are documents, in the order of their names,
+and a special token ends each. Hidden files are skipped. Without a validation or test text, the end
+of train becomes these splits: its last `test_fraction` of bytes is the test split, and the part
+before it is validation. A split never begins inside a character; it may begin inside a document.
 
     units        ids                                                                    metric
     bytes        256
     characters   those that occur `least_count` times in train, <unk>       bits_per_character
-    words        the same of what blanks separate, <eos> at line ends               perplexity
+    words        the same for words between blanks, <eos> at line ends              perplexity
     subwords     a byte-level BPE learnt from train, or a tokenizer.json's          perplexity
 
-Every row has `bits_per_byte`, which compares across units: loss / ln 2 times tokens per byte of the
-text (Gao et al. 2020, arXiv:2101.00027). What was read as `<unk>` is spelled out for it, at the
-price that the frequencies of train's bytes give. Blanks that words lose are no bytes of the text. A
-given tokeniser that does not give a line back is refused.
+Every row has `bits_per_byte`, which you can compare for different units: loss / ln 2, times tokens
+per byte of the text (Gao et al. 2020, arXiv:2101.00027). For a token read as `<unk>`, it adds the
+bits of its bytes according to the frequencies of bytes in train. With words, additional blanks do
+not count as bytes. The task refuses a tokenizer.json that does not reproduce every line.
 
-Rows name the text with a hash of its content. Its name is yours (`task.name`), but none of ours.
+Rows name the text with a hash of its content. You choose its name (`task.name`), except the name of
+another task.
 """
 
 import math
@@ -56,7 +56,7 @@ LEAST_COUNT = 2
 
 
 class CorpusUnits(StrEnum):
-    """What a token is."""
+    """The kind of tokens."""
 
     bytes = auto()
     characters = auto()
@@ -65,22 +65,22 @@ class CorpusUnits(StrEnum):
 
 
 class Corpus(TokenisedTask):
-    """The task; see the module's text.
+    """Next-token prediction on your text.
 
     Args:
         train: Your text: a file, a folder or a pattern such as 'notes/*.txt'.
-        validation: Text to validate on; null: `validation_fraction` of train is held out.
-        test: Text to test on; null: `test_fraction` of train is held out.
-        validation_fraction: Share of train's bytes.
-        test_fraction: Share of train's bytes.
+        validation: Text to validate on; null: `validation_fraction` of train.
+        test: Text to test on; null: `test_fraction` of train.
+        validation_fraction: Share of the bytes of train that becomes the validation split.
+        test_fraction: Share of the bytes of train that becomes the test split.
         units: bytes, characters, words or subwords.
         least_count: Words or characters that occur less often in train are read as `<unk>`.
-        subword_vocabulary: Number of sub-words. Not given: that of `tokenizer`, else 8,000.
-        tokenizer: A tokenizer.json to use instead of learning one.
+        subword_vocabulary: Number of sub-words; null: that of `tokenizer`, or else 8,000.
+        tokenizer: A tokenizer.json to use; null: learn sub-words from train.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"train", "validation", "test", "tokenizer"})
-    """Options that change no number: the content of what they name is part of the data hash."""
+    """Options that are no part of a result's identity; the content of the files is."""
     counted_as = "bytes"
 
     def __init__(
@@ -104,27 +104,26 @@ class Corpus(TokenisedTask):
         within_documents: bool = False,
     ) -> None:
         if train is None:
-            raise ValueError(f"your text is missing: got task.train=null; {files.WANTED}")
+            raise ValueError(f"task.train must name your text: got null; {files.WANTED}")
         given = {"train": train, "validation": validation, "test": test}
         self.paths = {split: named_path(path) for split, path in given.items() if path is not None}
         shares = {"validation": validation_fraction, "test": test_fraction}
         for name, share in shares.items():
             if not 0 < share < 0.5:
-                raise ValueError(f"task.{name}_fraction must be from 0 to 0.5: got {share}")
+                raise ValueError(f"task.{name}_fraction must lie in (0, 0.5): got {share}")
         self.shares = {name: share for name, share in shares.items() if name not in self.paths}
         self.units, self.least_count = units, least_count
         if least_count < 1:
             raise ValueError(f"task.least_count must be at least 1: got {least_count}")
         if least_count != LEAST_COUNT and units in (CorpusUnits.bytes, CorpusUnits.subwords):
             raise ValueError(
-                f"task.least_count needs units=characters or words: got units={units}, "
-                f"least_count={least_count}; all of {units} are ids"
+                f"task.least_count={least_count} needs task.units=characters or words: got "
+                f"units={units}, all of which have ids"
             )
         for name, value in (("subword_vocabulary", subword_vocabulary), ("tokenizer", tokenizer)):
             if value is not None and units is not CorpusUnits.subwords:
                 raise ValueError(
-                    f"task.{name} needs units=subwords: got units={units}, "
-                    f"{name}={short_repr(value)}"
+                    f"task.{name}={short_repr(value)} needs task.units=subwords: got units={units}"
                 )
         self.given = named_path(tokenizer) if tokenizer is not None else None
         self.wanted = subword_vocabulary
@@ -139,13 +138,13 @@ class Corpus(TokenisedTask):
             contiguous=contiguous,
             within_documents=within_documents,
         )
-        # Filled while the splits are written, which is before the manifest is.
+        # `encoded` fills both before the manifest is written.
         self._spelled_bits: dict[str, float] = {}
         self._remarks: dict[str, str] = {}
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. The text must be there: its content is the identity."""
+        """The facts about this task; the data hash is a hash of the text."""
         text_hash = self.content_hash(lambda: identity_of(self._text_facts))[:8]
         return self.stream_spec(
             name="corpus",
@@ -159,25 +158,25 @@ class Corpus(TokenisedTask):
 
     @property
     def tokenizer_text(self) -> str:
-        """The units as rows and tables say them, with the hash of what is learnt or given."""
+        """The units, as rows and tables print them, with the hash of the tokeniser."""
         return "bytes" if self.units is CorpusUnits.bytes else super().tokenizer_text
 
     @cached_property
     def has_documents(self) -> bool:
-        """Whether files are documents, each ended by the last id."""
+        """Whether files are documents; the last id then ends a document."""
         return not all(map(files.is_one_file, self.paths.values()))
 
     @property
     def document_end(self) -> str | None:
-        """How the last id is shown, where it ends a document."""
+        """Text for the last id if it ends a document, else None."""
         return "\n<end of document>\n" if self.has_documents else None
 
     @cached_property
     def tokeniser(self) -> Bytes | CharacterSet | Words | Subwords:
-        """What makes ids. Words and characters of train are counted here: their number is a fact.
+        """The tokeniser; words and characters of train are counted now, because `spec` needs this.
 
         Raises:
-            NotPrepared, BadData: The text is missing or none, and the ids depend on it.
+            NotPrepared, BadData: The ids depend on the text, and it is missing or no text.
         """
         if self.units is CorpusUnits.bytes:
             return Bytes()
@@ -200,7 +199,7 @@ class Corpus(TokenisedTask):
 
     @cached_property
     def _content(self) -> dict[str, str]:
-        """What the text of every given split is known by."""
+        """Hash of the text of every split that has files."""
         return files.identities(self.paths, self._files)
 
     @property
@@ -220,16 +219,16 @@ class Corpus(TokenisedTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; one store serves every name, length and regime."""
+        """Folder of the prepared data; every name, length and regime uses the same one."""
         return data_root() / f"corpus-{self.spec.data_hash}"
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of windows in both splits: it is your text."""
+        """Return 1: your splits may have any number of windows in common."""
         del first, second
         return 1.0
 
     def make(self) -> None:
-        """Read the text and store its ids."""
+        """Read the text, encode it, and store the ids."""
         self.write_encoded(
             units=self.units.value,
             licence="yours",
@@ -239,7 +238,7 @@ class Corpus(TokenisedTask):
 
     @cached_property
     def _spans(self) -> dict[str, tuple[int, int]]:
-        """Where the parts of train lie, in bytes of its text: the test split at its end."""
+        """First and last byte in the text of train of each split that is a part of it."""
         total = last = files.size(self._files["train"])
         spans = {}
         for split in ("test", "validation"):
@@ -249,17 +248,17 @@ class Corpus(TokenisedTask):
         return spans | {"train": (0, last)}
 
     def blocks(self, split: str) -> Iterator[LineBlock | None]:
-        """Yield the text of a split, and None where a file ends."""
+        """Yield the text of `split` in blocks, and None at the end of each file."""
         if split in self.paths and not (split == "train" and self.shares):
             return files.read_lines(self._files[split])
         return files.part(files.read_lines(self._files["train"]), *self._spans[split])
 
     def text(self, split: str) -> Iterator[LineBlock]:
-        """Yield the text of a split."""
+        """Yield the text of `split` in blocks."""
         return (block for block in self.blocks(split) if block is not None)
 
     def encoded(self, split: str, counted: dict[str, int]) -> Iterator[RaggedRows]:
-        """Yield the ids of a split, and leave in `counted` how many bytes they stand for."""
+        """Yield the ids of `split`, and store the number of its bytes in `counted`."""
         vocabulary, tokeniser = self.spec.vocabulary, self.tokeniser
         tokens, text_bytes, ended = 0, 0, True
         letters = np.zeros(256, np.int64)
@@ -269,22 +268,22 @@ class Corpus(TokenisedTask):
                 tokens += self.has_documents
                 yield end([vocabulary - 1] if self.has_documents else [], vocabulary)
                 continue
-            self._check_given_back(block)
+            self._check_reproduced(block)
             ids = tokeniser.encode(block).astype(token_type(vocabulary))
             text_bytes += len(block.text)
             if isinstance(tokeniser, Words | CharacterSet):
                 spelled = tokeniser.unknown_letters(block.text)
                 letters += np.bincount(np.frombuffer(spelled, np.uint8), minlength=256)
                 if self.units is CorpusUnits.words:
-                    text_bytes -= _lost_blanks(block.text)
+                    text_bytes -= _count_lost_blanks(block.text)
             tokens += len(ids)
             yield piece(ids)
         if not ended:
             yield end([], vocabulary)
         if tokens < 2 or not text_bytes:
             raise BadData(
-                f"{self.spec.source}: the {split} split has {tokens} tokens of {text_bytes} bytes, "
-                f"wanted 2 at least: take more text, or "
+                f"{self.spec.source}: the {split} split has {tokens} tokens of {text_bytes} bytes; "
+                f"wanted at least 2 tokens; use a longer text, or "
                 f"{f'a larger task.{split}_fraction' if split in self.shares else 'other files'}"
             )
         counted[split] = text_bytes
@@ -292,21 +291,22 @@ class Corpus(TokenisedTask):
         if letters.any():
             self._spelled_bits[split] = math.fsum(letters * self._byte_bits)
             self._remarks[split] = (
-                f"{letters.sum():,} of {text_bytes:,} bytes of {split} are in {self.units} that "
-                f"train has less than {self.least_count} times, read as <unk>: bits per byte "
-                "include their letters by the frequency of bytes, other measures exclude them"
+                f"{letters.sum():,} of {text_bytes:,} bytes of {split} belong to {self.units} that "
+                f"occur less than {self.least_count} times in train and are read as <unk>; bits "
+                "per byte include these bytes by their frequency, other metrics ignore them"
             )
 
     @cached_property
     def _byte_bits(self) -> Float[np.ndarray, " 256"]:
-        """What a byte costs by its frequency in train, each count plus 1."""
+        """Bits of each byte value by its frequency in train, each count plus 1."""
         counts = np.ones(256)
         for block in self.text("train"):
             counts += np.bincount(np.frombuffer(block.text, np.uint8), minlength=256)
         bits: Float[np.ndarray, " 256"] = -np.log2(counts / counts.sum())
         return bits
 
-    def _check_given_back(self, block: LineBlock) -> None:
+    def _check_reproduced(self, block: LineBlock) -> None:
+        """Raise `BadData` if the user's tokenizer.json does not reproduce a line of the block."""
         if not isinstance(self.tokeniser, Subwords):
             return
         if (altered := self.tokeniser.altered_line(block)) is not None:
@@ -314,15 +314,15 @@ class Corpus(TokenisedTask):
             raise BadData(
                 f"task.tokenizer={self.given} decodes {short_repr(line)} to "
                 f"{short_repr(answer)} ({block.where}, line {number}), and scores would ignore "
-                "the difference: name a byte-level tokenizer.json, or remove task.tokenizer to "
-                "learn one"
+                "the difference; set task.tokenizer to a byte-level tokenizer.json, or remove this "
+                "option to learn a tokeniser"
             )
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
-        """Return bits per byte, and the measure of the unit."""
+        """Return bits per byte, and the metric of the unit, for `loss` in nats per token."""
         bits, about = loss / math.log(2), self.store().about
-        whole = bits * len(self.split(split).tokens) + about["spelled_bits"][split]
-        metrics = {"bits_per_byte": whole / about["bytes"][split]}
+        total_bits = bits * len(self.split(split).tokens) + about["spelled_bits"][split]
+        metrics = {"bits_per_byte": total_bits / about["bytes"][split]}
         if self.units is CorpusUnits.characters:
             metrics["bits_per_character"] = bits
         elif self.units is not CorpusUnits.bytes:
@@ -330,11 +330,11 @@ class Corpus(TokenisedTask):
         return metrics
 
     def document_starts(self, split: str) -> Int[np.ndarray, " d"] | None:
-        """Return where each document of a split begins; None of a text in one file."""
+        """Return the position of each document's first token; None if the text is one file."""
         starts: Int[np.ndarray, " d"] = self.split(split).offsets[:-1]
         return starts if self.has_documents else None
 
 
-def _lost_blanks(text: bytes) -> int:
-    """Return the bytes of a text that are neither words, one blank between two, nor line ends."""
+def _count_lost_blanks(text: bytes) -> int:
+    """Return the number of blanks that words do not reproduce: all but one between two words."""
     return len(text) - len(b"\n".join(b" ".join(line.split()) for line in text.split(b"\n")))

@@ -1,4 +1,4 @@
-"""A user's own text files: found, known by their content, read line by line, cut into parts."""
+"""The user's text files: search, hashes, reading by lines, and parts for splits."""
 
 import glob
 import json
@@ -13,39 +13,42 @@ from lra.tasks.data.lines import LineBlock, file_blocks
 from lra.tasks.data.sources import files_below, texts_identity
 from lra.tasks.errors import BadData, NotPrepared
 
-WANTED = "name a text file, a folder of such files, or a pattern in quotes such as 'notes/*.txt'"
-OTHERS = "a pattern such as 'notes/*.txt' excludes other files"
+WANTED = (
+    "set this option to a text file, a folder of such files, or a pattern in quotes such as "
+    "'notes/*.txt'"
+)
+OTHERS = "use a pattern such as 'notes/*.txt' to exclude other files"
 LINES_LOOKED_AT = 10
-"""Where each of them is an object, a file is JSON Lines."""
+"""If each of so many lines is an object, the file is JSON Lines."""
 
 
 def is_one_file(path: Path) -> bool:
-    """Tell whether a path names one text; else a folder's files, or those of a pattern."""
+    """Return whether `path` names one text, and no folder or pattern."""
     return not path.is_dir() and (path.is_file() or not glob.has_magic(str(path)))
 
 
 def find_files(option: str, path: Path) -> list[Path]:
-    """Return the files that a path names, in the order of their names; hidden ones are left out.
+    """Return the files that a path names, in the order of their names, without hidden ones.
 
     Args:
-        option: Of the task, for messages.
+        option: Name of the task's option, for messages.
         path: A file, a folder or a pattern.
 
     Raises:
-        NotPrepared: There is none.
+        NotPrepared: There is no file.
     """
     if path.is_file():
         return [path]
     if path.is_dir():
         inside = [Path(name) for name in files_below(path)]
-        there = [path / name for name in inside if not any(p[0] == "." for p in name.parts)]
+        files = [path / name for name in inside if not any(p[0] == "." for p in name.parts)]
     else:
         names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207  # knows `**` and `~`
-        there = [file for file in map(Path, names) if file.is_file()]
-    if not there:
-        seen = "contains no file" if path.is_dir() else "is missing"
-        raise NotPrepared(f"task.{option}={short(str(path))} {seen}: {WANTED}")
-    return there
+        files = [file for file in map(Path, names) if file.is_file()]
+    if not files:
+        fault = "contains no file" if path.is_dir() else "is missing"
+        raise NotPrepared(f"task.{option}={short(str(path))} {fault}; {WANTED}")
+    return files
 
 
 def identities(paths: Mapping[str, Path], files: Mapping[str, Sequence[Path]]) -> dict[str, str]:
@@ -55,25 +58,25 @@ def identities(paths: Mapping[str, Path], files: Mapping[str, Sequence[Path]]) -
         BadData: Two splits have a file, or the whole text, in common.
     """
     owners: dict[object, str] = {}
-    found: dict[str, str] = {}
-    for split, some in files.items():
-        found[split] = texts_identity(paths[split], some)
-        for text in (found[split], *{file.resolve(): None for file in some}):
+    hashes: dict[str, str] = {}
+    for split, split_files in files.items():
+        hashes[split] = texts_identity(paths[split], split_files)
+        for text in (hashes[split], *{file.resolve(): None for file in split_files}):
             if (other := owners.setdefault(text, split)) != split:
-                what = text if isinstance(text, Path) else "the same text"
+                shared = text if isinstance(text, Path) else "the same text"
                 raise BadData(
-                    f"task.{other} and task.{split} both name {what}: a score on training text "
-                    f"does not measure new text; name other files, or remove task.{split}, so "
-                    "that the end of task.train becomes this split"
+                    f"task.{other} and task.{split} both name {shared}, and a score on training "
+                    f"text does not measure new text; set task.{split} to other files, or remove "
+                    f"task.{split} to use the end of task.train for this split"
                 )
-    return found
+    return hashes
 
 
 def read_lines(files: Sequence[Path]) -> Iterator[LineBlock | None]:
-    """Yield the lines of some files, each ended by a line feed, and None behind each file.
+    """Yield the lines of `files` in blocks, with line feeds as line ends, and None after each file.
 
     Raises:
-        BadData: A file is empty, no UTF-8, binary, JSON Lines, or packed and damaged.
+        BadData: A file is empty, no UTF-8, binary, JSON Lines, or a damaged archive.
     """
     for file in files:
         try:
@@ -84,8 +87,8 @@ def read_lines(files: Sequence[Path]) -> Iterator[LineBlock | None]:
                     if b"\0" in block.text:
                         line = block.line + block.text[: block.text.index(b"\0")].count(b"\n")
                         raise BadData(
-                            f"{file}, line {line}: it contains a byte 0, which text in UTF-8 "
-                            "does not have: save it as UTF-8, or remove the file if it is not text"
+                            f"{file}, line {line}: the line contains a byte 0, which no text in "
+                            "UTF-8 has; save the file as UTF-8, or remove a file that is no text"
                         )
                     yield block._replace(text=block.text.replace(b"\r\n", b"\n"))
         except BadData as error:
@@ -94,55 +97,58 @@ def read_lines(files: Sequence[Path]) -> Iterator[LineBlock | None]:
 
 
 def _check_no_json_lines(text: bytes, file: Path) -> None:
-    """Raise `BadData` where each of the first lines is a JSON object, and the first has a text."""
+    """Raise `BadData` if the first lines are JSON objects, and the first of them has a text."""
     lines = (line for line in text.splitlines() if line.strip())
     rows = [_json_object(line) for line in islice(lines, LINES_LOOKED_AT)]
-    named = not {".jsonl", ".ndjson"}.isdisjoint(file.suffixes)
-    if not all(rows) or len(rows) < (1 if named else 2):
+    has_ending = not {".jsonl", ".ndjson"}.isdisjoint(file.suffixes)
+    if not all(rows) or len(rows) < (1 if has_ending else 2):
         return
     if texts := {name: value for name, value in rows[0].items() if isinstance(value, str)}:
         longest = max(texts, key=lambda name: len(texts[name]))
         raise BadData(
-            f"{file} is JSON Lines, whose keys and braces would count as text: save the texts "
-            f"of a column, such as {short_repr(longest)}, each as a file of one folder, and name "
-            'that folder; the page "Tasks" shows how'
+            f"{file} is JSON Lines, so its keys and braces would count as text; save each text of "
+            f"a column, such as {short_repr(longest)}, as a file, and set the option to the folder "
+            'of these files; the page "Tasks" shows how'
         )
 
 
 def _json_object(line: bytes) -> dict[str, Any]:
-    """Return a line that is a JSON object; an empty one for anything else."""
+    """Return the JSON object of a line; an empty one if the line is none."""
     try:
-        found = json.loads(line)
+        parsed = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def size(files: Sequence[Path]) -> int:
-    """Return the bytes of the text of some files, as `read_lines` gives it."""
+    """Return the number of bytes that `read_lines` yields for these files."""
     return sum(len(block.text) for block in read_lines(files) if block is not None)
 
 
 def part(whole: Iterator[LineBlock | None], first: int, last: int) -> Iterator[LineBlock | None]:
-    """Yield what lies between two places of a text, in bytes, each moved behind its character."""
-    place = 0
+    """Yield the part of a text from byte `first` to byte `last`.
+
+    If one of them is inside a character, the part begins or ends after this character.
+    """
+    position = 0
     for block in whole:
         if block is None:
-            if first < place <= last:
+            if first < position <= last:
                 yield None
             continue
-        text, begin = block.text, place
-        place += len(text)
-        if begin >= last:
+        text, start = block.text, position
+        position += len(text)
+        if start >= last:
             return
-        low, high = (_character_start(text, edge - begin) for edge in (first, last))
+        low, high = (_character_start(text, edge - start) for edge in (first, last))
         if low < high:
             yield LineBlock(text[low:high], block.where, block.line + text.count(b"\n", 0, low))
 
 
-def _character_start(text: bytes, place: int) -> int:
-    """Return the first place from `place` on where a character begins, or the end of the text."""
-    place = max(0, min(place, len(text)))
-    while place < len(text) and text[place] & 0xC0 == 0x80:
-        place += 1
-    return place
+def _character_start(text: bytes, position: int) -> int:
+    """Return the first byte from `position` on that begins a character, or the end of the text."""
+    position = max(0, min(position, len(text)))
+    while position < len(text) and text[position] & 0xC0 == 0x80:  # a later byte of a character
+        position += 1
+    return position

@@ -2,14 +2,14 @@
 
     … ' the', ' vill', 'age', '.', '⏎', end of the book | ' Chap', 'ter', ' I', …
 
-The books of Project Gutenberg from before 1919, 28,602 / 50 / 100 of them, 69,000 words each. They
-follow one another in the order of their numbers, each with a token of its own at its end; the
-store keeps where each begins. Line ends are single newlines. The vocabulary is open, so that any
-sub-words will do: the metric `word_perplexity` is exp(summed nats / words), where the words of a
-split are the published number of them (of a part: those that blanks separate here).
+The data are 28,602 / 50 / 100 books of Project Gutenberg from before 1919, with 69,000 words each.
+They are in the order of their numbers, and a special token ends each. Line ends are single
+newlines. The vocabulary is open, so you can use any sub-words: the metric `word_perplexity` is
+exp(summed nats / words), with the published number of words of a split (for a part of the data, the
+number of words between blanks).
 
-The public text is 11 GB: books are read one at a time and never held together.
-`source=sample` is generated text for trials, labelled so.
+The public text has 11 GB, so the task reads one book at a time. `source=sample` is generated text
+for trials; its results say `sample`.
 """
 
 from collections.abc import Iterator
@@ -38,8 +38,8 @@ VERSION = 2
 SUBWORDS = 32_768
 SAMPLE_SUBWORDS = 400
 TOLERANCE = 0.005
-"""Share by which counted words may depart from the published number: how those were counted is not
-said, and half a book of the test split is as much."""
+"""Largest relative difference between the counted and the published number of words. The paper does
+not say how it counts; half a book of the test split is as much."""
 
 
 class PG19Source(StrEnum):
@@ -51,26 +51,26 @@ class PG19Source(StrEnum):
 
 
 class PG19(TokenisedTask):
-    """The task; see the module's text.
+    """Predict the next sub-word of books.
 
     Args:
         source: files, datasets or sample.
-        path: files: the folder of train/, validation/ and test/ with ID.txt; datasets: a folder of
-            parquet files with the column `text`. Not given: the folder downloads/pg19 of the
-            cache, or the hub.
-        partial: Whether the books are a part of the corpus.
-        errors: What becomes of bytes that are no UTF-8: strict (an error) or replace.
-        subword_vocabulary: Number of ids, the end of a book among them. Not given: that of
-            `tokenizer`, else 32,768 (sample: 400).
+        path: With source=files, the folder of train/, validation/ and test/ with files ID.txt; with
+            source=datasets, a folder of parquet files with the column `text`. Null: the folder
+            downloads/pg19 of the cache, or the hub.
+        partial: Whether the books are only a part of PG-19.
+        errors: Treatment of bytes that are no UTF-8: strict (an error) or replace (by U+FFFD).
+        subword_vocabulary: Number of ids, including the end of a book; null: that of `tokenizer`,
+            or else 32,768 (sample: 400).
         subword_model: bpe or unigram.
-        tokenizer: A tokenizer.json to use instead of learning one.
-        within_documents: Whether a token sees those of its own book alone.
+        tokenizer: A tokenizer.json to use; null: learn sub-words from train.
+        within_documents: Whether tokens attend only to their own book.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "tokenizer"})
-    """Options that change no number: the content of what they name is part of the data hash."""
+    """Options that are no part of a result's identity; the content of the files is."""
     _opened: Any = None
-    """Data set of the hub, once `make` reads it."""
+    """The data set of the hub, while `make` reads it."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class PG19(TokenisedTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. With `source=files` the books are the identity, which is `MISSING` without."""
+        """The facts about this task; with source=files, the data hash is a hash of the books."""
         return self.stream_spec(
             name="pg19",
             version=VERSION,
@@ -129,7 +129,7 @@ class PG19(TokenisedTask):
 
     @cached_property
     def tokeniser(self) -> Subwords:
-        """The sub-words: all ids but the last, which ends a book."""
+        """The sub-words, for all ids except the last, which ends a book."""
         return Subwords(
             size=self.wanted,
             added=1,
@@ -140,7 +140,7 @@ class PG19(TokenisedTask):
 
     @property
     def document_end(self) -> str:
-        """How the last id is shown."""
+        """Text for the last id."""
         return "\n<end of book>\n"
 
     def _identity(self) -> str:
@@ -160,10 +160,11 @@ class PG19(TokenisedTask):
 
     @cached_property
     def _content(self) -> str:
-        """What the books are known by, which the sub-words need before `spec` does."""
-        return self.content_hash(self._known_by)
+        """Hash of the books, which the sub-words need before `spec`."""
+        return self.content_hash(self._hash_books)
 
-    def _known_by(self) -> str:
+    def _hash_books(self) -> str:
+        """Return the hash of the books; raise `NotPrepared` if they are missing."""
         if self.source is PG19Source.sample:
             return f"sample {VERSION}"
         if self.source is PG19Source.datasets and self.path is None:
@@ -179,11 +180,11 @@ class PG19(TokenisedTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; one store serves every length and regime."""
+        """Folder of the prepared data; every length and regime uses the same one."""
         return data_root() / f"pg19-{self.source}-{self.spec.data_hash}"
 
     def make(self) -> None:
-        """Read the books and store their ids."""
+        """Read the books, encode them, and store the ids."""
         if self.source is PG19Source.files:
             files.check_splits(self._location)
         elif self.source is PG19Source.datasets:
@@ -194,7 +195,7 @@ class PG19(TokenisedTask):
         )
 
     def books(self, split: str) -> Iterator[Book]:
-        """Yield the books of a split, from `make`."""
+        """Yield the books of `split`; `make` calls this."""
         if self.source is PG19Source.sample:
             return files.sample(split)
         if self.source is PG19Source.datasets:
@@ -203,12 +204,12 @@ class PG19(TokenisedTask):
         return files.read_books(self._location, split, self.errors)
 
     def text(self, split: str) -> Iterator[LineBlock]:
-        """Yield the text of a split."""
+        """Yield the text of `split` in blocks."""
         for book in self.books(split):
             yield from text_blocks(book.text, book.where)
 
     def encoded(self, split: str, counted: dict[str, int]) -> Iterator[RaggedRows]:
-        """Yield the ids of a split, and leave in `counted` how many words it has."""
+        """Yield the ids of `split`, and store the number of its words in `counted`."""
         books = words = 0
         for book in self.books(split):
             books += 1
@@ -216,24 +217,27 @@ class PG19(TokenisedTask):
                 words += len(block.text.decode().split())
                 yield piece(self.tokeniser.encode(block))
             yield end([self.vocabulary - 1], self.vocabulary)
-        counted[split] = self._checked(split, books, words)
+        counted[split] = self._check_split(split, books, words)
 
-    def _checked(self, split: str, books: int, words: int) -> int:
-        """Return the words that perplexity divides by; `BadData` where a whole split is not."""
+    def _check_split(self, split: str, books: int, words: int) -> int:
+        """Return the number of words for perplexity; raise `BadData` if books are missing."""
         if self.partial or self.source is PG19Source.sample:
             return words
         wanted_books, wanted = files.BOOKS[split], files.WORDS[split]
         if books != wanted_books or abs(words - wanted) > TOLERANCE * wanted:
             raise BadData(
-                f"{self.spec.source}: the {split} split has {books:,} books of {words:,} words, "
-                f"wanted {wanted_books:,} of {wanted:,}: some are missing or truncated; if you "
-                "want a part, set task.partial=true"
+                f"{self.spec.source}: the {split} split has {books:,} books with {words:,} words; "
+                f"wanted {wanted_books:,} books with {wanted:,} words; fetch the missing or "
+                "truncated books, or, to use a part, set task.partial=true"
             )
         if words != wanted:
-            log.info("pg19, %s: %d words counted, %d published", split, words, wanted)
+            log.info(
+                "the %s split of PG-19 has %d words by this count, and %d by the published one",
+                split, words, wanted,
+            )  # fmt: skip
         return wanted
 
     def document_starts(self, split: str) -> Int[np.ndarray, " d"]:
-        """Return where each book of a split begins."""
+        """Return the position of each book's first token."""
         starts: Int[np.ndarray, " d"] = self.split(split).offsets[:-1]
         return starts

@@ -19,24 +19,24 @@ HUB_NAME = "emozilla/pg19"
 HUB_REVISION = "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8"
 BUCKET = "https://storage.googleapis.com/deepmind-gutenberg"
 LICENCE = (
-    "licence: Apache-2.0 (the compilation), the texts are in the public domain in the USA; cite "
-    "Rae et al. 2019"
+    "the licence of this collection is Apache-2.0, and its texts are in the public domain in the "
+    "USA; please cite Rae et al. 2019"
 )
 BOOKS = {"train": 28_602, "validation": 50, "test": 100}
-"""Rae et al. 2019, arXiv:1911.05507, table 2, as are the words."""
 WORDS = {"train": 1_973_136_207, "validation": 3_007_061, "test": 6_966_499}
+"""Numbers of books and of words by split (Rae et al. 2019, arXiv:1911.05507, table 2)."""
 NUMBER = re.compile(r"(\d+)/?$")
 SAMPLE_BYTES = 300_000
 SAMPLE_BOOKS = {"train": 16, "validation": 2, "test": 2}
 
 
 class DecodingErrors(StrEnum):
-    """What becomes of bytes that are no UTF-8."""
+    """Treatment of bytes that are no UTF-8."""
 
     strict = auto()
-    """An error that names the position."""
+    """Raise an error that names their position."""
     replace = auto()  # type: ignore[assignment]  # shadows str.replace, unused here
-    """They are read as U+FFFD."""
+    """Read them as U+FFFD."""
 
 
 class Book(NamedTuple):
@@ -48,44 +48,48 @@ class Book(NamedTuple):
 
 
 def instructions(path: Path) -> str:
-    """Say which files to put where."""
+    """Return advice for a user without the books: which files to put where."""
     books = ", ".join(f"{split}/ID.txt ({number:,} books)" for split, number in BOOKS.items())
     return (
-        f"put {books} from {BUCKET}/ (about 11 GB; single files whose hashes are not published) "
-        f"into {path}, or name their folder by task.path; a part of them needs "
-        f"task.partial=true; task.source=datasets fetches {HUB_NAME} through `datasets`, "
-        f"task.source=sample is a trial; {LICENCE}"
+        f"download {books} from {BUCKET}/ (about 11 GB, without published hashes) into {path}, or "
+        "set task.path to a folder with these files; for a part of them, set task.partial=true; or "
+        f"set task.source=datasets to use {HUB_NAME}, or task.source=sample for a trial; {LICENCE}"
     )
 
 
 def check_splits(folder: Path) -> None:
-    """Raise `NotPrepared` where a folder lacks one of a split."""
+    """Raise `NotPrepared` unless `folder` has a subfolder for each split."""
     if not all((folder / split).is_dir() for split in SPLITS):
         wanted = ", ".join(f"{split}/" for split in SPLITS)
-        raise NotPrepared(f"{folder} has no folders {wanted}; {instructions(folder)}")
+        raise NotPrepared(f"{folder} does not have the folders {wanted}; {instructions(folder)}")
 
 
 def read_books(folder: Path, split: str, errors: DecodingErrors) -> Iterator[Book]:
     """Yield the books of a split in the order of their numbers.
 
     Raises:
-        BadData: There is none, a file is not named by a number, is empty, or is no UTF-8.
+        BadData: There is no book, or a file has no number as its name, is empty, or is no UTF-8.
     """
     numbers: dict[int, Path] = {}
     for path in (folder / split).iterdir():
         if path.suffix != ".txt" or not path.stem.isdecimal():
-            raise BadData(f"{path} is not named ID.txt, e.g. 10146.txt; move it elsewhere")
+            raise BadData(
+                f"{path} is no book, whose name is ID.txt, for example 10146.txt; move it elsewhere"
+            )
         numbers[int(path.stem)] = path
     if not numbers:
-        raise BadData(f"{folder / split} contains no book; {instructions(folder)}")
+        raise BadData(f"{folder / split} contains no books; {instructions(folder)}")
     for number in tqdm(sorted(numbers), desc=f"pg19, {split}", unit="book", disable=None):
         content = numbers[number].read_bytes()
-        yield _book(content, f"{split}/{number}.txt", errors)
+        yield _decode_book(content, f"{split}/{number}.txt", errors)
 
 
-def _book(content: bytes, where: str, errors: DecodingErrors) -> Book:
+def _decode_book(content: bytes, where: str, errors: DecodingErrors) -> Book:
+    """Return a book with line feeds as line ends, in UTF-8; `where` names its file."""
     if not content.strip():
-        raise BadData(f"{where} is empty ({len(content)} bytes): fetch it again or remove it")
+        raise BadData(
+            f"{where} is an empty book ({len(content)} bytes); fetch this file again, or remove it"
+        )
     check_encoding(content, where)
     content = without_byte_order_mark(content)
     if errors is DecodingErrors.replace:
@@ -102,8 +106,8 @@ def load_hub(path: Path | None) -> Any:
     """Return the data set, from the hub or from a folder of parquet files.
 
     Raises:
-        NotPrepared: Neither network nor cache has it, or the folder is missing.
-        BadData: It cannot be read, or lacks a split or the column `text`.
+        NotPrepared: Neither network nor cache has the data set, or the folder is missing.
+        BadData: The data set cannot be read, or lacks a split or the column `text`.
     """
     folder = data_root() / "pg19-datasets"
     return hub.load(
@@ -114,15 +118,15 @@ def load_hub(path: Path | None) -> Any:
         splits=SPLITS,
         instructions="on a machine with a network connection, download the parquet files of "
         f"https://huggingface.co/datasets/{HUB_NAME}/tree/{HUB_REVISION}/data, put them into "
-        f"{folder} and set task.path={folder}; or use task.source=files or sample; {LICENCE}",
+        f"{folder} and set task.path={folder}; or set task.source=files or sample; {LICENCE}",
     )
 
 
 def read_hub(rows: Any, where: str, errors: DecodingErrors) -> Iterator[Book]:
-    """Yield the rows in the order of the numbers that end their column `url`, or as they come.
+    """Yield the books in `rows`, ordered by the number at the end of the column `url`, if any.
 
     Raises:
-        BadData: A row is no text, or there is none.
+        BadData: A row is no text, or there is no row.
     """
     order = list(range(len(rows)))
     if "url" in rows.column_names:
@@ -131,22 +135,22 @@ def read_hub(rows: Any, where: str, errors: DecodingErrors) -> Iterator[Book]:
         if all(matches):
             order.sort(key=lambda row: int(matches[row][1]))  # type: ignore[index]
     if not order:
-        raise BadData(f"{where} has no rows: fetch it again")
+        raise BadData(f"{where} has no rows; fetch the data again")
     for row in order:
         text = rows[row]["text"]
         if not isinstance(text, str):
-            raise BadData(f"{where}, row {row}: text is {short_repr(text)}, wanted a string")
-        yield _book(text.encode(), f"{where}, row {row}", errors)
+            raise BadData(f"{where}, row {row}: the text is {short_repr(text)}; wanted a string")
+        yield _decode_book(text.encode(), f"{where}, row {row}", errors)
 
 
 def sample(split: str) -> Iterator[Book]:
-    """Write short books of made-up words. They are not PG-19."""
+    """Yield short books of made-up words, not from PG-19."""
     words = sample_text(SAMPLE_BYTES).split()
     number = sum(SAMPLE_BOOKS.values())
-    # The splits' books take turns, so that they share their words.
-    of = [split for split, books in SAMPLE_BOOKS.items() for _ in range(books)]
+    # Books of the splits alternate, so that the splits have the same words.
+    split_of = [split for split, books in SAMPLE_BOOKS.items() for _ in range(books)]
     for book in range(number):
-        if of[(book * 7) % number] == split:
+        if split_of[(book * 7) % number] == split:
             part = words[book * len(words) // number : (book + 1) * len(words) // number]
             lines = [b" ".join(part[first : first + 12]) for first in range(0, len(part), 12)]
             yield Book(f"sample, book {book}", b"\n".join(lines) + b"\n")

@@ -1,18 +1,18 @@
 """Sub-words as tokens, by the `tokenizers` library: learnt from the train split, or given.
 
-A model learnt here is byte-level: all 256 bytes are among its ids, no text is unknown to it, and
-decoding gives the text back. It knows a text by these pieces, from each of which it makes sub-words
-on their own (a line end is a piece, so no sub-word spans two lines):
+A model learnt here is byte-level: all 256 bytes have ids, it can encode any text, and decoding
+reproduces the text. It first cuts a text into pieces, and then each piece into sub-words. A line
+end is a piece, so no sub-word spans two lines. The pieces are:
 
     a word, a number or some punctuation marks, with the blank before it | blanks | a line end
 
-The pieces need ASCII alone to be told apart, and few are new: each one is encoded once and then
-looked up, which gives what the library gives and is many times as fast. A given `tokenizer.json`
-has its own rules: it reads line by line through the library, and nothing is known of its losses.
+ASCII characters alone separate the pieces, and most pieces repeat. So each piece is encoded once
+and then looked up, which is many times faster than the library, with the same result. A given
+`tokenizer.json` has other rules; the library applies it line by line, and it may lose information.
 
-Training by BPE gives the same file in every run and for any number of threads. That of unigram does
-not: its pieces agree, but its scores differ in their last digits, and so does the order of bytes
-that it never saw. Its scores are therefore rounded and put in order.
+BPE gives the same file in every run and for any number of threads. Unigram gives the same pieces,
+but the last digits of its scores, and the order of bytes that do not occur, can differ. So this
+module rounds its scores and sorts the pieces.
 """
 
 import hashlib
@@ -41,13 +41,13 @@ from lra.tasks.language.words import token_type
 VERSION = 1
 BYTES = 256
 REMEMBERED = 1_000_000
-"""Pieces whose ids are held in memory; then it starts again."""
+"""Number of pieces with ids in memory at which the memory is cleared."""
 AT_ONCE = 1000
-"""Pieces that the library is handed as one text."""
+"""Number of pieces that the library gets as one text."""
 DIGITS = 4
-"""Of a unigram's scores, which are natural logarithms."""
+"""Digits of a unigram's scores, which are natural logarithms, after rounding."""
 UNSEEN = 0.03
-"""The library spreads the scores of bytes it never saw over less than this."""
+"""Range above the lowest score in which the library puts bytes that do not occur."""
 MARKS = r"!-/:-@\[-`{-~"
 PIECE = (
     rf" ?[^ \t\n\r\v\f0-9{MARKS}]+| ?[0-9]+| ?[{MARKS}]+|\n"
@@ -68,7 +68,7 @@ class Algorithm(StrEnum):
 
 
 class _Pieces(dict[bytes, int]):
-    """Numbers of pieces, in the order in which they were first seen."""
+    """Numbers of pieces, in the order of their first look-up."""
 
     def __missing__(self, piece: bytes) -> int:
         number = self[piece] = len(self)
@@ -76,20 +76,19 @@ class _Pieces(dict[bytes, int]):
 
 
 class Subwords:
-    """The tokeniser; learnt once from the train split and kept in the cache, or given.
+    """The tokeniser; learnt once from the train split and stored in the cache, or given.
 
     Args:
-        size: Number of ids that is wanted; None: as many as `given` has.
-        added: How many of them, the last ones, are none of the model's: the task gives them a
-            meaning.
+        size: Wanted number of ids; None: the number that `given` has.
+        added: Number of ids at the end that the task uses, instead of the model.
         train: Identity of the train split's content.
         algorithm: bpe or unigram.
-        given: A `tokenizer.json` to use instead.
+        given: A `tokenizer.json` to use instead of learning.
 
     Raises:
-        ValueError: `size` leaves no room for a sub-word.
+        ValueError: `size` has no room for a sub-word in addition to the bytes.
         NotPrepared: The given file is missing.
-        BadData: It is no tokeniser, and `size` is None.
+        BadData: The given file is no tokeniser, and `size` is None.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class Subwords:
             if size is None or size <= BYTES + added:
                 raise ValueError(
                     f"task.subword_vocabulary must be above {BYTES + added}, because every byte "
-                    f"is one of its ids: got {size}"
+                    f"needs an id: got {size}"
                 )
             library = f"tokenizers {version('tokenizers')}"
             self.recipe: dict[str, object] = {
@@ -119,8 +118,8 @@ class Subwords:
         else:
             if not given.is_file():
                 raise NotPrepared(
-                    f"task.tokenizer={given} is missing: name a tokenizer.json of the "
-                    "`tokenizers` library, or remove it to learn one from train"
+                    f"task.tokenizer={given} is missing; set this option to a tokenizer.json of "
+                    "the `tokenizers` library, or remove it to learn a tokeniser from train"
                 )
             content = remembered_sha256(given)
             self.recipe = {"kind": "given", "version": VERSION, "content": content}
@@ -134,38 +133,41 @@ class Subwords:
         )
 
     def is_stored(self) -> bool:
-        """Return whether the model is on this machine."""
+        """Return whether the model is stored on this machine, or given."""
         return self.given is not None or vocabulary_cache.is_stored(self._file)
 
     def learn(self, train: Callable[[], Iterable[LineBlock]]) -> None:
-        """Learn the model from train, unless that is done or one is given.
+        """Learn the model from train, unless it is stored or given.
 
         Raises:
-            BadData: It has another number of ids than `size`, or is no tokeniser.
+            BadData: The model has another number of ids than `size`, or is no tokeniser.
         """
         if self.given is None:
-            vocabulary_cache.stored_or_built(self._file, lambda: self._learnt(train()))
+            vocabulary_cache.stored_or_built(self._file, lambda: self._learn_content(train()))
         if (count := self._count_ids()) != self.size:
             raise BadData(
-                f"{self._origin} has {count - self.added:,} ids, wanted "
-                f"{self.size - self.added:,}: set task.subword_vocabulary={count}"
+                f"{self._origin} has {count - self.added:,} ids; wanted "
+                f"{self.size - self.added:,}; set task.subword_vocabulary={count}"
             )
 
     def _count_ids(self) -> int:
-        """Return how many ids there are, the added ones among them."""
+        """Return the number of ids of the model and of the task together."""
         vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
         if not vocabulary:
-            raise BadData(f"{self._origin} has no ids: name another tokenizer.json")
+            raise BadData(
+                f"{self._origin} has no ids; set task.tokenizer to another tokenizer.json"
+            )
         return 1 + max(vocabulary.values()) + self.added
 
-    def _learnt(self, train: Iterable[LineBlock]) -> bytes:
+    def _learn_content(self, train: Iterable[LineBlock]) -> bytes:
+        """Return the content of the tokenizer.json learnt from train."""
         wanted = self.size - self.added
-        log.info("learning %d sub-words (%s) from the train split", wanted, self.algorithm)
+        log.info("lra learns %d sub-words (%s) from the train split", wanted, self.algorithm)
         content, count = learnt(train, self.algorithm, wanted)
         if count != wanted:
             raise BadData(
-                f"the train split gives {count:,} sub-words by {self.algorithm}, wanted "
-                f"{wanted:,}: set task.subword_vocabulary={count + self.added} or less"
+                f"the train split has only {count:,} sub-words by {self.algorithm}; wanted "
+                f"{wanted:,}; set task.subword_vocabulary={count + self.added} or less"
             )
         return content
 
@@ -178,12 +180,12 @@ class Subwords:
             return vocabulary_cache.read_verified(self._file)
         content = read_bytes(self.given)
         if hashlib.sha256(content).hexdigest() != self.recipe["content"]:
-            raise BadData(f"{self.given} changed while it was used: rerun the command")
+            raise BadData(f"{self.given} changed while lra was using it; rerun the command")
         return content
 
     @property
     def sha256(self) -> str:
-        """Hash of the model, which is read and checked for it."""
+        """Hash of the model's file, after checking it."""
         return hashlib.sha256(self._content()).hexdigest()
 
     @cached_property
@@ -197,18 +199,19 @@ class Subwords:
         except Exception as error:  # the library raises no narrower class
             raise BadData(
                 f"{self._origin} is not a tokenizer.json of the `tokenizers` library "
-                f"({reason(error)}): name another, or remove task.tokenizer to learn one"
+                f"({reason(error)}); set task.tokenizer to another file, or remove this option to "
+                "learn a tokeniser"
             ) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        # What looks like a special token in a text is text.
+        # Encode the name of a special token in a text as ordinary text.
         tokenizer.encode_special_tokens = True
         return tokenizer
 
     def encode(self, block: LineBlock) -> Integer[np.ndarray, " n"]:
-        """Return the ids of whole lines."""
+        """Return the ids of whole lines, from the ids of their pieces, or by a given tokeniser."""
         if self.given is not None:
-            flat, _ = self._by_library(_ended_lines(block.text))
+            flat, _ = self._encode_texts(_ended_lines(block.text))
             return flat
         if len(self._piece_numbers) > REMEMBERED:
             self._piece_numbers.clear()
@@ -217,7 +220,7 @@ class Subwords:
         order = np.fromiter(map(self._piece_numbers.__getitem__, words), np.int64, count=len(words))
         new = [word.decode() for word in islice(self._piece_numbers, before, None)]
         if new:
-            flat, lengths = self._by_library(new)
+            flat, lengths = self._encode_texts(new)
             self._flat = np.concatenate((self._flat, flat))
             self._ends = np.concatenate((self._ends, self._ends[-1] + np.cumsum(lengths)))
         starts = self._ends[order]
@@ -228,17 +231,22 @@ class Subwords:
         return ids.astype(token_type(self.size))
 
     def altered_line(self, block: LineBlock) -> tuple[int, str, str] | None:
-        """Return the first line that a given model does not give back: number, line, answer."""
+        """Return the first line that a given model does not reproduce: number, line, decoded line.
+
+        None if it reproduces all lines, or is not given.
+        """
         if self.given is None:
             return None
         lines = _ended_lines(block.text)
         encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
-        answers = self._tokenizer.decode_batch(
+        decoded_lines = self._tokenizer.decode_batch(
             [encoding.ids for encoding in encodings], skip_special_tokens=False
         )
-        for number, (line, answer) in enumerate(zip(lines, answers, strict=True), block.line):
-            if line != answer:
-                return number, line, answer
+        for number, (line, decoded) in enumerate(
+            zip(lines, decoded_lines, strict=True), block.line
+        ):
+            if line != decoded:
+                return number, line, decoded
         return None
 
     def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
@@ -250,28 +258,29 @@ class Subwords:
         self._flat, self._ends = np.empty(0, np.int64), np.zeros(1, np.int64)
         return _Pieces()
 
-    def _by_library(
+    def _encode_texts(
         self, texts: list[str]
     ) -> tuple[Integer[np.ndarray, " n"], Integer[np.ndarray, " texts"]]:
-        """Return the ids of some texts one after another, and their numbers."""
+        """Return the ids of all texts by the library, and the number of ids of each text."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ids = [np.array(encoding.ids, token_type(self.size)) for encoding in encodings]
         return np.concatenate(ids), np.array([len(part) for part in ids])
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
-        """Return the text of some ids; what is cut off in the middle of a character shows as �."""
+        """Return the text of some ids, with � for an incomplete character."""
         text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
         return text
 
 
 def _ended_lines(text: bytes) -> list[str]:
+    """Return the lines of a text, each with its line feed."""
     lines = text.decode().split("\n")
     ended = [f"{line}\n" for line in lines[:-1]]
     return ended + lines[-1:] if lines[-1] else ended
 
 
 def byte_letters() -> dict[int, str]:
-    """Return the letter that stands for each byte in a byte-level model; none is a blank."""
+    """Return the printable letter that stands for each byte in a byte-level model."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [byte for byte in range(BYTES) if byte not in printable]
     others = {byte: chr(BYTES + number) for number, byte in enumerate(hidden)}
@@ -281,9 +290,9 @@ def byte_letters() -> dict[int, str]:
 def _pieces_in_letters(train: Iterable[LineBlock]) -> Iterator[str]:
     """Yield a text's pieces in the letters of a byte-level model, with blanks between them.
 
-    Handed to the library like this they need no more of its rules, which take most of its time.
+    So the library need not apply its rules for pieces, which take most of its time.
     """
-    # No UTF-8 has the byte 255, so that it can stand between pieces.
+    # The byte 255 separates pieces, because it never occurs in UTF-8.
     letters = {**byte_letters(), 255: " "}
     for block in train:
         pieces = PIECES.findall(block.text)
@@ -296,7 +305,7 @@ def learnt(train: Iterable[LineBlock], algorithm: Algorithm, size: int) -> tuple
     """Learn a model with `size` ids from a text.
 
     Returns:
-        Its `tokenizer.json`, and how many ids it has: fewer where the text has no more sub-words.
+        Its `tokenizer.json` and its number of ids, which is smaller if the text is too short.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -326,7 +335,10 @@ def learnt(train: Iterable[LineBlock], algorithm: Algorithm, size: int) -> tuple
 
 
 def sorted_pieces(pieces: list[list[Any]], alphabet: frozenset[str]) -> list[list[Any]]:
-    """Return a unigram's (piece, score), the likeliest first, without what differs between runs."""
+    """Return (piece, score) of a unigram model, the likeliest first, equal in every run.
+
+    Scores are rounded, and bytes of `alphabet` that do not occur get the lowest score.
+    """
     lowest = round(min(score for _, score in pieces), DIGITS)
     rounded = [
         [piece, lowest if piece in alphabet and score < lowest + UNSEEN else round(score, DIGITS)]

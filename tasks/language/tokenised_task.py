@@ -1,8 +1,8 @@
-"""Language tasks over texts: words or sub-words, made once and checked, and words counted.
+"""The base of language tasks with a tokeniser: it stores ids, and counts words.
 
-The tokens of a split are one stream. Perplexity per word is exp(summed nats / words of the original
-text), whatever the tokens: the number of words of each split stands in the store's manifest. The
-first token of a stream is never predicted; the first word counts.
+The tokens of a split are one long sequence. Perplexity per word is exp(summed nats / words of the
+original text) for all kinds of tokens; the manifest has the number of words of each split. The
+first token is never predicted, but the first word counts.
 """
 
 import logging
@@ -27,15 +27,15 @@ from lra.tasks.task import SPLITS
 log = logging.getLogger(__name__)
 
 DECODED = 10_000
-"""Tokens that tell how many bytes one has."""
+"""Number of tokens that are decoded to estimate the bytes per token."""
 
 
 class Tokeniser(Protocol):
-    """What makes ids of text: words, sub-words, or an alphabet."""
+    """Turns text into ids: words, sub-words, or an alphabet."""
 
     @property
     def name(self) -> str:
-        """What rows call it."""
+        """Name in rows."""
         ...
 
     @property
@@ -45,20 +45,20 @@ class Tokeniser(Protocol):
 
     @property
     def recipe(self) -> Mapping[str, object]:
-        """What decides it, plain JSON."""
+        """Everything that decides the ids, as JSON values."""
         ...
 
     @property
     def sha256(self) -> str:
-        """Hash of what is stored of it."""
+        """Hash of the stored file."""
         ...
 
     def is_stored(self) -> bool:
-        """Return whether it is on this machine."""
+        """Return whether the tokeniser is stored on this machine."""
         ...
 
     def learn(self, train: Callable[[], Iterable[LineBlock]]) -> None:
-        """Learn it from train, unless that is done."""
+        """Learn the vocabulary from the text `train()`, unless it is stored."""
         ...
 
     def encode(self, block: LineBlock) -> Integer[np.ndarray, " n"]:
@@ -66,7 +66,7 @@ class Tokeniser(Protocol):
         ...
 
     def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
-        """Return the ids of any text; ValueError where it cannot be read."""
+        """Return the ids of any text; raise ValueError for unknown characters or words."""
         ...
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
@@ -75,42 +75,42 @@ class Tokeniser(Protocol):
 
 
 class TokenisedTask(LanguageTask):
-    """A task says what its tokeniser is, and yields the encoded blocks of each split."""
+    """A base class; a subclass names its tokeniser, and yields the encoded blocks of a split."""
 
     counted_as: ClassVar[str] = "words"
-    """What `encoded` counts, as the manifest names it."""
+    """Name in the manifest of what `encoded` counts."""
 
     @property
     def document_end(self) -> str | None:
-        """How the last id is shown, where it ends a document; None: it does not."""
+        """Text for the last id if it ends a document, else None."""
         return None
 
     @property
     @abstractmethod
     def tokeniser(self) -> Tokeniser:
-        """Makes ids of text; the same object at every call."""
+        """The tokeniser; the same object at every call."""
 
     @abstractmethod
     def text(self, split: str) -> Iterable[LineBlock]:
-        """Yield the text of a split."""
+        """Yield the text of `split` in blocks."""
 
     @abstractmethod
     def encoded(self, split: str, counted: dict[str, int]) -> Iterator[RaggedRows]:
-        """Yield the ids of a split, and leave in `counted` how many words, or others, it has.
+        """Yield the ids of `split`; store the number of its words (or bytes) in `counted`.
 
         Raises:
-            BadData: At its end, where the split is not what it should be.
+            BadData: After the last block, if the split is incomplete.
         """
 
     @cached_property
     def tokenizer_text(self) -> str:
-        """The tokeniser as rows and tables say it: name and hash of its recipe."""
+        """Name of the tokeniser and hash of its recipe, as rows and tables print them."""
         return f"{self.tokeniser.name} {identity_of(self.tokeniser.recipe)[:8]}"
 
     def write_encoded(self, **about: object) -> None:
-        """Make the tokeniser and write the store."""
+        """Learn the tokeniser, encode all splits, and write the store."""
         self.tokeniser.learn(lambda: self.text("train"))
-        # Filled while the splits are written, which is before the manifest is.
+        # `encoded` fills this before the manifest is written.
         counted: dict[str, int] = {}
         self.write(
             {split: self.encoded(split, counted) for split in SPLITS},
@@ -120,7 +120,7 @@ class TokenisedTask(LanguageTask):
         )
         if isinstance(self.tokeniser, Words) and self.tokeniser.missed:
             log.warning(
-                "%s: %d words that are missing from the vocabulary were read as <unk>",
+                "%s: lra read %d words that are missing from the vocabulary as <unk>",
                 self.spec.name,
                 self.tokeniser.missed,
             )
@@ -129,7 +129,7 @@ class TokenisedTask(LanguageTask):
         return super()._complete() and self.tokeniser.is_stored()
 
     def prepare(self) -> None:
-        """Make the data ready on this machine, and compare the tokeniser with its hash."""
+        """Prepare the data on this machine, and compare the tokeniser with its hash."""
         super().prepare()
         self.check_tokeniser()
 
@@ -143,24 +143,24 @@ class TokenisedTask(LanguageTask):
         sha256, wanted = self.tokeniser.sha256, self.store().about.get("tokenizer_sha256")
         if sha256 != wanted:
             raise BadData(
-                f"{self.folder} was made with another {self.tokeniser.name}: SHA-256 {sha256}, "
-                f"wanted {wanted}; delete this folder and prepare again"
+                f"{self.folder} was made with another tokeniser ({self.tokeniser.name}): its "
+                f"SHA-256 is {wanted}, but now it is {sha256}; delete this folder and prepare again"
             )
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
-        """Return perplexity per token; of sub-words, per word of the original text as well."""
+        """Return the perplexity per token, and for sub-words also per word of the original text."""
         metrics = super().derived_metrics(split, loss)
         if self.spec.metric == "word_perplexity":
             metrics["word_perplexity"] = math.exp(loss * self.tokens_per_word(split))
         return metrics
 
     def tokens_per_word(self, split: str) -> float:
-        """Return predicted tokens per word of the original text."""
+        """Return the number of predicted tokens per word of the original text."""
         words: Mapping[str, int] = self.store().about["words"]
         return (len(self.split(split).tokens) - 1) / words[split]
 
     def run_tokens(self, splits: Mapping[str, RaggedRows]) -> int:
-        """Return the tokens of some 50 bytes, as the beginning of train has them."""
+        """Return the number of tokens of about 50 bytes, estimated from the beginning of train."""
         ids = np.asarray(splits["train"].tokens[:DECODED], np.int64)
         if self.document_end is not None:
             ids = ids[ids < self.spec.vocabulary - 1]
@@ -168,11 +168,11 @@ class TokenisedTask(LanguageTask):
         return max(2, round(RUN_BYTES * len(ids) / max(1, text_bytes)))
 
     def describe(self, split: str, index: int) -> str:
-        """Return one window of text."""
+        """Return the text of a window."""
         return self.decode(self.example(split, index))
 
     def encode(self, text: str) -> Integer[np.ndarray, " n"]:
-        """Return the ids of a text. ValueError for a word that train does not have."""
+        """Return the ids of a text; raise ValueError for a word that train lacks."""
         return self.tokeniser.encode_text(text)
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
@@ -185,11 +185,11 @@ class TokenisedTask(LanguageTask):
 
 
 def piece(ids: Integer[np.ndarray, " n"]) -> RaggedRows:
-    """Return tokens whose sequence goes on in the next block."""
+    """Return a block of tokens whose sequence continues in the next block."""
     return RaggedRows(ids, np.zeros(1, np.int64), np.empty(0, np.uint8))
 
 
 def end(last: list[int], vocabulary: int) -> RaggedRows:
-    """Return the end of a sequence, with its last tokens."""
+    """Return a block that ends a sequence, with the tokens `last`."""
     ids = np.array(last, token_type(vocabulary))
     return RaggedRows(ids, np.array([0, len(ids)]), np.zeros(1, np.uint8))

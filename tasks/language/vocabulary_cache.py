@@ -1,10 +1,10 @@
-"""What was learnt from a train split and lies in the cache: one file, and what it was made from.
+"""Vocabularies learnt from a train split, stored in the cache.
 
     vocabularies/words-1a2b…/vocabulary.txt    the content
-                            /manifest.json     its hash, and the recipe
+                            /manifest.json     its hash, and the recipe that decides the content
 
-The folder appears whole or not at all. The hash is compared whenever the content is read: ids mean
-nothing without the very file that made them.
+The folder appears in one step. Every reading compares the hash, because ids have a meaning only
+with the file that made them.
 """
 
 import hashlib
@@ -22,31 +22,31 @@ FORMAT = 1
 
 
 class CachedFile(NamedTuple):
-    """Where something is stored."""
+    """The place of a stored file, and the recipe of its content."""
 
     folder: Path
     name: str
-    """Of the file inside the folder."""
+    """Name of the file inside the folder."""
     recipe: Mapping[str, object]
-    """What decides the content, plain JSON."""
+    """Everything that decides the content, as JSON values."""
 
 
 def cached_file(kind: str, name: str, recipe: Mapping[str, object]) -> CachedFile:
-    """Return where the outcome of a recipe lies: in a folder that is named by its hash."""
+    """Return the place of the result of `recipe`: a folder with the recipe's hash in its name."""
     return CachedFile(data_root() / "vocabularies" / f"{kind}-{identity_of(recipe)}", name, recipe)
 
 
 def is_stored(at: CachedFile) -> bool:
-    """Return whether something is stored there."""
+    """Return whether the file is stored."""
     return (at.folder / "manifest.json").is_file()
 
 
 def read_verified(at: CachedFile) -> bytes:
-    """Return what is stored, compared with its hash.
+    """Return the content of the stored file, after comparing its hash.
 
     Raises:
-        NotPrepared: Nothing is there.
-        BadData: It was changed, or is the outcome of another recipe.
+        NotPrepared: The file is missing.
+        BadData: The file was changed, or is the result of another recipe.
     """
     path = at.folder / at.name
     try:
@@ -54,25 +54,27 @@ def read_verified(at: CachedFile) -> bytes:
         content = read_bytes(path)
     except FileNotFoundError as error:
         raise NotPrepared(
-            f"{path} is missing: it is made from the train split; run `lra data prepare TASK`, or "
-            "call the task's prepare()"
+            f"{path} is missing; to make this file from the train split, run `lra data prepare "
+            "TASK`, or call the task's prepare()"
         ) from error
     except NoJson as error:
-        raise _bad(at, f"manifest.json cannot be read ({error})") from error
+        raise _damage(at, f"lra cannot read manifest.json ({error})") from error
     except NoFile as error:
-        raise _bad(at, f"{error.filename} is {error.strerror}") from error
+        raise _damage(at, f"{error.filename} is {error.strerror}") from error
     if manifest.get("format") != FORMAT:
-        raise _bad(at, f"format {manifest.get('format')}, wanted {FORMAT}")
+        raise _damage(at, f"its format is {manifest.get('format')}; wanted {FORMAT}")
     if manifest.get("recipe") != json.loads(json.dumps(at.recipe)):
-        raise _bad(at, f"made from {manifest.get('recipe')}, wanted {dict(at.recipe)}")
+        raise _damage(at, f"its recipe is {manifest.get('recipe')}; wanted {dict(at.recipe)}")
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != manifest.get("sha256"):
-        raise _bad(at, f"SHA-256 {sha256}, wanted {manifest.get('sha256')}: it was changed")
+        raise _damage(
+            at, f"the file was changed: its SHA-256 is {sha256}; wanted {manifest.get('sha256')}"
+        )
     return content
 
 
 def stored_or_built(at: CachedFile, make: Callable[[], bytes]) -> bytes:
-    """Return what is stored; make and store it where it is missing, one process for all."""
+    """Return the stored content; if it is missing, one process calls `make()` and stores it."""
     if not is_stored(at):
         with lock(at.folder.name):
             if not is_stored(at):
@@ -89,5 +91,5 @@ def stored_or_built(at: CachedFile, make: Callable[[], bytes]) -> bytes:
     return read_verified(at)
 
 
-def _bad(at: CachedFile, fault: str) -> BadData:
+def _damage(at: CachedFile, fault: str) -> BadData:
     return BadData(f"{at.folder / at.name}: {fault}; delete this folder and prepare again")

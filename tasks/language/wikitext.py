@@ -1,16 +1,17 @@
 """WikiText-103 and WikiText-2 (Merity et al. 2016, arXiv:1609.07843): the next word of Wikipedia.
 
      = Robert Boulter = ⏎   ->   = Robert Boulter = <eos>        units=words, closed vocabulary
-                                 ' =' ' Robert' ' B' 'oul' …     units=subwords, none is unknown
+                                 ' =' ' Robert' ' B' 'oul' …     units=subwords, any text
 
-`units=words` is the published task: lines split on blanks, `<eos>` at the end of each, 267,735 or
-33,278 words; the metric is perplexity, per word. `units=subwords` reads the same text, or the raw
-one, in sub-words of any model; its metric `word_perplexity` is exp(summed nats / words), with the
-words of the published task, so that numbers of different sub-words compare. In the text of tokens
-rare words are spelt `<unk>`, which makes it easier than the raw one: rows name the form they read.
+`units=words` is the published task: words between blanks, `<eos>` at the end of each line, and a
+vocabulary of 267,735 or 33,278 words. The metric is perplexity per word. `units=subwords` reads the
+same text, or the raw one, in sub-words of any model. Its metric `word_perplexity` is exp(summed
+nats / words) with the words of the published task, so you can compare different sub-words. In
+form=tokens, rare words are replaced by `<unk>`, which makes the text easier than form=raw; rows
+name the form.
 
-The number of words of every split is compared with the published one, unless `partial` says that
-the files are a part. `source=sample` is generated text for trials, labelled so.
+The task compares the number of words of every split with the published one unless `partial` is set.
+`source=sample` is generated text for trials; its results say `sample`.
 """
 
 from collections.abc import Iterator
@@ -50,34 +51,35 @@ class WikiTextSource(StrEnum):
 
 
 class Units(StrEnum):
-    """What a token is."""
+    """The kind of tokens."""
 
     words = auto()
     subwords = auto()
 
 
 class WikiText(TokenisedTask):
-    """The task; see the module's text.
+    """Predict the next word or sub-word of Wikipedia articles.
 
     Args:
         corpus: wikitext103 or wikitext2.
         source: files, datasets or sample.
-        path: files: the public zip, or the folder of it or of wiki.{train,valid,test}.tokens
-            (plain, .gz, .xz or .bz2); datasets: a folder of parquet files.
-        form: tokens, or raw (sub-words alone).
-        partial: Whether the files are a part of the corpus.
+        path: With source=files, the public zip, a folder with it, or a folder with the files
+            wiki.{train,valid,test}.tokens (plain, .gz, .xz or .bz2); with source=datasets, a folder
+            of parquet files. Null: the public data.
+        form: tokens, or raw (only with sub-words).
+        partial: Whether the files are only a part of the text.
         units: words or subwords.
-        vocabulary_size: Words, `<unk>` and `<eos>` among them. Not given: the published number.
-        unknown: What becomes of a word that train does not have: refuse, or unk.
-        subword_vocabulary: Number of sub-words. Not given: that of `tokenizer`, else 8,000 (sample:
+        vocabulary_size: Number of words, including `<unk>` and `<eos>`; null: the published number.
+        unknown: Treatment of a word that train lacks: refuse (an error), or unk (read as `<unk>`).
+        subword_vocabulary: Number of sub-words; null: that of `tokenizer`, or else 8,000 (sample:
             400).
         subword_model: bpe or unigram.
-        tokenizer: A tokenizer.json to use instead of learning one.
-        within_documents: Whether a token sees those of its own article alone.
+        tokenizer: A tokenizer.json to use; null: learn sub-words from train.
+        within_documents: Whether tokens attend only to their own article.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "tokenizer"})
-    """Options that change no number: the content of what they name is part of the data hash."""
+    """Options that are no part of a result's identity; the content of the files is."""
 
     def __init__(
         self,
@@ -110,22 +112,22 @@ class WikiText(TokenisedTask):
             for name, value in given.items():
                 if value is not None:
                     raise ValueError(
-                        f"task.{name} needs units=subwords: got units=words, {name}={value}"
+                        f"task.{name}={value} needs task.units=subwords: got units=words"
                     )
             if self.form is WikiTextForm.raw:
                 raise ValueError(
-                    "units=words reads form=tokens, whose vocabulary is closed: got form=raw; "
-                    "set task.units=subwords, or remove task.form"
+                    "task.units=words needs task.form=tokens, which has a closed vocabulary: got "
+                    "form=raw; set task.units=subwords, or remove task.form"
                 )
         elif vocabulary_size is not None or self.unknown is not Unknown.refuse:
             raise ValueError(
-                "task.vocabulary_size and task.unknown need units=words: got units=subwords, "
-                f"vocabulary_size={vocabulary_size}, unknown={self.unknown}"
+                "task.vocabulary_size and task.unknown need task.units=words: got units=subwords "
+                f"with vocabulary_size={vocabulary_size}, unknown={self.unknown}"
             )
         if within_documents and self.units is Units.subwords:
             raise ValueError(
-                "task.within_documents needs the beginnings of articles, which units=words "
-                "finds: got units=subwords; set task.units=words, or task.within_documents=false"
+                "task.within_documents=true needs task.units=words, which shows where articles "
+                "begin: got units=subwords; set task.units=words, or task.within_documents=false"
             )
         self.facts = files.CORPORA[self.corpus]
         self.given = named_path(tokenizer) if tokenizer is not None else None
@@ -144,7 +146,7 @@ class WikiText(TokenisedTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. With a `path` the data must be there: their content is the identity."""
+        """The facts about this task; with a `path`, the data hash is a hash of its files."""
         words = self.units is Units.words
         return self.stream_spec(
             name=str(self.corpus),
@@ -162,7 +164,7 @@ class WikiText(TokenisedTask):
 
     @cached_property
     def tokeniser(self) -> Words | Subwords:
-        """Words or sub-words; needs no data but for its identity."""
+        """The tokeniser for words or sub-words; needs only the hash of the data."""
         train = self._content["train"]
         sample = self.source is WikiTextSource.sample
         if self.units is Units.words:
@@ -194,7 +196,7 @@ class WikiText(TokenisedTask):
 
     @cached_property
     def _content(self) -> dict[str, str]:
-        """What the content of every split is known by."""
+        """Hash of the text of every split."""
         if self.source is WikiTextSource.sample:
             return dict.fromkeys(SPLITS, f"sample {VERSION}")
         if self.source is WikiTextSource.datasets:
@@ -203,8 +205,9 @@ class WikiText(TokenisedTask):
             if self.path is not None:
                 if not self.path.is_dir():
                     raise NotPrepared(
-                        f"task.path={self.path} is missing: put parquet files of {content} there "
-                        f"(train, validation, test; column text); {files.LICENCE}"
+                        f"task.path={self.path} is missing; download the parquet files of "
+                        f"{content} (train, validation, test; column text) into this folder; "
+                        f"{files.LICENCE}"
                     )
                 content = folder_identity(self.path)
             return dict.fromkeys(SPLITS, content)
@@ -222,11 +225,11 @@ class WikiText(TokenisedTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; one store serves every length and regime."""
+        """Folder of the prepared data; every length and regime uses the same one."""
         return data_root() / f"{self.corpus}-{self.source}-{self.spec.data_hash}"
 
     def text(self, split: str) -> Iterator[LineBlock]:
-        """Yield the lines of a split."""
+        """Yield the text of `split` in blocks."""
         if self.source is WikiTextSource.sample:
             return files.read_sample(split)
         if self.source is WikiTextSource.datasets:
@@ -234,7 +237,7 @@ class WikiText(TokenisedTask):
         return files.read_split(self._sources[split])
 
     def make(self) -> None:
-        """Read the text and store its ids."""
+        """Read the text, encode it, and store the ids."""
         sample = self.source is WikiTextSource.sample
         self.write_encoded(
             units=self.units.value,
@@ -243,7 +246,7 @@ class WikiText(TokenisedTask):
         )
 
     def encoded(self, split: str, counted: dict[str, int]) -> Iterator[RaggedRows]:
-        """Yield the ids of a split, and leave in `counted` how many words it has."""
+        """Yield the ids of `split`, and store the number of its words in `counted`."""
         words = 0
         for block in self.text(split):
             ids = self.tokeniser.encode(block)
@@ -254,9 +257,9 @@ class WikiText(TokenisedTask):
         yield end([], self.spec.vocabulary)
 
     def document_starts(self, split: str) -> Int[np.ndarray, " d"] | None:
-        """Return where each article of a split begins, by its heading; None of sub-words.
+        """Return the position of each article's first token; None for sub-words.
 
-        A heading is a line ` = Title = ` behind an empty one; those of sections have `= =`.
+        An article begins with a line ` = Title = ` after an empty line; section titles have `= =`.
         """
         if self.units is not Units.words:
             return None
@@ -267,38 +270,40 @@ class WikiText(TokenisedTask):
         return article_starts(self.split(split).tokens, sign, line_end)
 
     def _check(self, split: str, words: int) -> None:
-        """Raise `BadData` unless a split that should be whole is whole."""
+        """Raise `BadData` if a split that should be complete has another number of words."""
         if self.partial or self.source is WikiTextSource.sample:
             return
         wanted = self.facts.words[split]
         if abs(words - wanted) > (self.facts.unverified if split == "train" else 0):
             raise BadData(
-                f"{self.spec.source}: the {split} split has {words:,} words, <eos> included, "
-                f"wanted {wanted:,}: the file is truncated or another file; if you want a part "
-                "of it, set task.partial=true"
+                f"{self.spec.source}: the {split} split has {words:,} words (including <eos>); "
+                f"wanted {wanted:,}; fetch the file again, or, to use a part of it, set "
+                "task.partial=true"
             )
 
 
 def article_starts(
     tokens: Integer[np.ndarray, " t"], sign: int, line_end: int
 ) -> Int[np.ndarray, " d"]:
-    """Return where articles begin: at 0, and at every other line `= Title =` behind an empty one.
+    """Return the position of each article's first token; an article begins with ` = Title = `.
+
+    The first article begins at 0, and each other one at such a title after an empty line.
 
     Args:
-        tokens: Of whole lines.
+        tokens: Ids of whole lines.
         sign: The id of `=`.
-        line_end: That of `<eos>`.
+        line_end: The id of `<eos>`.
     """
     ends = np.flatnonzero(tokens == line_end)
     starts = np.concatenate(([0], ends + 1))[:-1]
     long = ends - starts >= 3
     starts, ends = starts[long], ends[long]
-    heads = (tokens[starts] == sign) & (tokens[starts + 1] != sign)
-    heads &= (tokens[ends - 1] == sign) & (tokens[ends - 2] != sign)
-    # before a line that is not the first stands the end of another, and that one is empty
-    behind = (starts < 2) | (tokens[np.maximum(starts - 2, 0)] == line_end)
-    first_tokens = starts[heads & behind]
-    # What comes before the first heading belongs to its article.
+    titles = (tokens[starts] == sign) & (tokens[starts + 1] != sign)
+    titles &= (tokens[ends - 1] == sign) & (tokens[ends - 2] != sign)
+    # The line before is empty if two line ends precede this line.
+    after_empty = (starts < 2) | (tokens[np.maximum(starts - 2, 0)] == line_end)
+    first_tokens = starts[titles & after_empty]
+    # Tokens before the first title belong to the first article.
     return np.concatenate(([0], first_tokens[1:] if len(first_tokens) else first_tokens)).astype(
         np.int64
     )

@@ -1,4 +1,4 @@
-"""WikiText as published: files, archives, rows of the hub, and a sample of the same form."""
+"""Readers of WikiText: from files, archives or the hub, and a sample of the same form."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -21,43 +21,43 @@ from lra.tasks.task import SPLITS
 HUB_NAME = "Salesforce/wikitext"
 HUB_REVISION = "b08601e04326c79dfdd32d625aee71d232d685c3"
 HUB_ROWS = 20_000
-LICENCE = "licence: CC BY-SA 3.0 and GFDL; cite Merity et al. 2016"
+LICENCE = "the licence of WikiText is CC BY-SA 3.0 and GFDL; please cite Merity et al. 2016"
 FILES = {"train": "wiki.train", "validation": "wiki.valid", "test": "wiki.test"}
 SAMPLE_BYTES = 300_000
 SAMPLE_WORDS = 12
-"""Of a line."""
+"""Number of words in a line of the sample."""
 
 
 class WikiTextCorpus(StrEnum):
-    """Which of the two; their validation and test splits are the same articles."""
+    """The two texts, which have the same validation and test articles."""
 
     wikitext103 = auto()
     wikitext2 = auto()
 
 
 class WikiTextForm(StrEnum):
-    """Which of the two forms of the text."""
+    """The two forms of the text."""
 
     tokens = auto()
-    """Rare words stand as `<unk>`."""
+    """Rare words are replaced by `<unk>`."""
     raw = auto()
-    """All words are there."""
+    """The text has all words."""
 
 
 class CorpusFacts(NamedTuple):
-    """What is published."""
+    """Published facts about a text."""
 
     name: str
     vocabulary: int
     train_words: int
     unverified: int
-    """By how many words train may differ: its published number was not checked to the unit."""
+    """Allowed difference of the number of words in train, whose published number is unchecked."""
     sha256: Mapping[WikiTextForm, str]
-    """Of the archives."""
+    """Hash of the archive of each form."""
 
     @property
     def words(self) -> dict[str, int]:
-        """Number of words by split, `<eos>` for every line among them.
+        """Number of words by split, including `<eos>` for every line.
 
         Merity et al. 2016, table 1 (103,227,021; 2,088,628; 217,646; 245,569).
         """
@@ -89,10 +89,11 @@ CORPORA = {
 
 
 class TextFile(NamedTuple):
-    """A file, or a member of an archive."""
+    """A text file, or a member of an archive."""
 
     path: Path
     member: str | None
+    """Name of the member; None: `path` is the text itself."""
 
 
 def archive_name(corpus: WikiTextCorpus, form: WikiTextForm) -> str:
@@ -103,18 +104,17 @@ def archive_name(corpus: WikiTextCorpus, form: WikiTextForm) -> str:
 def find_splits(
     path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm
 ) -> dict[str, TextFile]:
-    """Return where each split lies: in an archive, or in a folder, packed or not.
+    """Return the file of each split: a member of an archive, or a file, compressed or not.
 
     Args:
-        path: An archive, or the folder of one or of the files. None: where a public archive that
-            was fetched by hand is looked for.
-        corpus: Names the archive and its folder.
+        path: An archive, or a folder with the archive or with the files. None: the folder downloads
+            of the cache, into which the user puts the public archive.
+        corpus: Name of the text, which decides the name of the archive and of its folder.
         form: tokens or raw, the ending of the files.
 
     Raises:
-        NotPrepared: They are not there.
-        BadData: The archive is damaged, has not all three, or (where `path` is None) is not the
-            public one.
+        NotPrepared: The files are missing.
+        BadData: The archive is damaged, lacks a file, or (if `path` is None) is not the public one.
     """
     root = data_root() / "downloads" if path is None else path
     archive = root if root.is_file() else root / archive_name(corpus, form)
@@ -125,29 +125,31 @@ def find_splits(
     corpus_name = CORPORA[corpus].name
     for folder in (root, root / corpus_name, root / f"{corpus_name}-raw"):
         by_split = {split: _packed_file(folder, f"{name}.{form}") for split, name in FILES.items()}
-        there = {
+        present = {
             split: TextFile(file, None) for split, file in by_split.items() if file is not None
         }
-        if len(there) == len(SPLITS):
-            return there
-        if there:
-            lacking = ", ".join(f"{FILES[s]}.{form}" for s in SPLITS if s not in there)
-            raise NotPrepared(f"{folder} lacks {lacking}; {_instructions(root, corpus, form)}")
-    raise NotPrepared(f"{root}: no WikiText there; {_instructions(root, corpus, form)}")
+        if len(present) == len(SPLITS):
+            return present
+        if present:
+            absent = ", ".join(f"{FILES[s]}.{form}" for s in SPLITS if s not in present)
+            raise NotPrepared(f"{folder} lacks {absent}; {_instructions(root, corpus, form)}")
+    raise NotPrepared(f"{root} contains no WikiText; {_instructions(root, corpus, form)}")
 
 
 def _packed_file(folder: Path, name: str) -> Path | None:
+    """Return the file in `folder`, compressed or not; None if it is missing."""
     paths = (folder / f"{name}{ending}" for ending in archives.PACKED)
     return next((path for path in paths if path.is_file()), None)
 
 
 def _instructions(root: Path, corpus: WikiTextCorpus, form: WikiTextForm) -> str:
+    """Return advice for a user without the files: which files to put where."""
     names = ", ".join(f"{name}.{form}" for name in FILES.values())
     return (
-        f"put {archive_name(corpus, form)} (SHA-256 {CORPORA[corpus].sha256[form]}) into "
-        f"{root}, or its files {names} (plain, .gz, .xz or .bz2), or name their path by "
-        "task.path; task.source=datasets fetches them through `datasets`, task.source=sample is a "
-        f"trial; {LICENCE}"
+        f"put {archive_name(corpus, form)} (SHA-256 {CORPORA[corpus].sha256[form]}), or its files "
+        f"{names} (plain, .gz, .xz or .bz2), into {root}, or set task.path to them; or set "
+        "task.source=datasets to use the `datasets` library, or task.source=sample for a trial; "
+        f"{LICENCE}"
     )
 
 
@@ -155,33 +157,34 @@ def _check_public(archive: Path, wanted: str) -> None:
     digest = remembered_sha256(archive)
     if digest != wanted:
         raise BadData(
-            f"{archive}: SHA-256 {digest}, wanted {wanted}: the file is damaged or another "
-            "file; fetch it again, or name it by task.path to use it unchanged"
+            f"{archive}: the SHA-256 of the file is {digest}; wanted {wanted}; fetch the file "
+            "again, or set task.path to this file to use it as it is"
         )
 
 
 def _members(archive: Path, form: WikiTextForm) -> dict[str, TextFile]:
+    """Return the member of an archive for each split."""
     with archives.opened_zip(archive) as packed:
         names = {name.rpartition("/")[2]: name for name in packed.namelist()}
-    lacking = [f"{name}.{form}" for name in FILES.values() if f"{name}.{form}" not in names]
-    if lacking:
+    absent = [f"{name}.{form}" for name in FILES.values() if f"{name}.{form}" not in names]
+    if absent:
         raise BadData(
-            f"{archive} contains {short_list(sorted(names)) or 'nothing'}, wanted "
-            f"{', '.join(lacking)} as well: fetch {form}, not the other form of the text"
+            f"{archive} contains {short_list(sorted(names)) or 'nothing'}, but not "
+            f"{', '.join(absent)}; fetch the archive of form={form}"
         )
     return {split: TextFile(archive, names[f"{name}.{form}"]) for split, name in FILES.items()}
 
 
 def identities(sources: Mapping[str, TextFile]) -> dict[str, str]:
-    """Return by split the hash of its file or of the archive that it is in.
+    """Return the hash of each split's file, or of the archive that contains it.
 
-    What is around a text but no part of it used to be read as if it were: without it, it is another
-    text.
+    If `plain_text` changes a text, for example by removing a byte order mark, " plain" is added.
+    Earlier versions read such a text unchanged, so their prepared data differ.
     """
     by_split = {}
     for split, source in sources.items():
         by_split[split] = remembered_sha256(source.path)
-        with suppress(BadData), _opened(source) as file:  # damage is told when it is read
+        with suppress(BadData), _opened(source) as file:  # reading the text reports damage later
             if not is_plain(file):
                 by_split[split] += " plain"
     return by_split
@@ -203,6 +206,7 @@ def read_split(source: TextFile) -> Iterator[LineBlock]:
 
 @contextmanager
 def _opened(source: TextFile) -> Iterator[BufferedIOBase]:
+    """Open a text file or a member of an archive for reading bytes."""
     if source.member is None:
         with archives.open_packed(source.path) as file:
             yield file
@@ -223,8 +227,8 @@ def load_hub(path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm) -> A
     """Return the data set, from the hub or from a folder of parquet files.
 
     Raises:
-        NotPrepared: Neither network nor cache has it, or the folder is missing.
-        BadData: It cannot be read, or lacks a split or the column `text`.
+        NotPrepared: Neither network nor cache has the data set, or the folder is missing.
+        BadData: The data set cannot be read, or lacks a split or the column `text`.
     """
     folder = data_root() / f"{hub_config(corpus, form)}-datasets"
     return hub.load(
@@ -237,34 +241,36 @@ def load_hub(path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm) -> A
         instructions="on a machine with a network connection, download the parquet files of "
         f"https://huggingface.co/datasets/{HUB_NAME}/tree/{HUB_REVISION}/"
         f"{hub_config(corpus, form)}, put them into {folder} and set task.path={folder}; "
-        f"or use task.source=files or sample; {LICENCE}",
+        f"or set task.source=files or sample; {LICENCE}",
     )
 
 
 def read_hub(rows: Any, where: str) -> Iterator[LineBlock]:
-    """Yield rows as the lines of the published file, where a blank line is a blank and its end.
+    """Yield the rows of the hub as lines of the published file, where a blank line has a blank.
 
     Raises:
-        BadData: A row is no text, or there is none.
+        BadData: A row is no text, or there is no row.
     """
     line = 1
     for table in rows.with_format("arrow").iter(batch_size=HUB_ROWS):
         texts = table.column("text").to_pylist()
         for number, text in enumerate(texts, line):
             if not isinstance(text, str):
-                raise BadData(f"{where}, row {number}: text is {short_repr(text)}, wanted a string")
+                raise BadData(
+                    f"{where}, row {number}: the text is {short_repr(text)}; wanted a string"
+                )
         ended = (text.rstrip("\n") or " " for text in texts)
         yield LineBlock("".join(f"{text}\n" for text in ended).encode(), where, line)
         line += len(texts)
     if line == 1:
-        raise BadData(f"{where} has no rows: fetch it again")
+        raise BadData(f"{where} has no rows; fetch the data again")
 
 
 @cache
 def sample() -> dict[str, bytes]:
-    """Write articles of made-up words; a word that train does not have is `<unk>`, as published.
+    """Return articles of made-up words by split, not from WikiText.
 
-    They are not WikiText.
+    As in form=tokens, a word that train lacks is `<unk>`.
     """
     words = sample_text(SAMPLE_BYTES).split()
     parts: dict[str, list[list[bytes]]] = {split: [] for split in SPLITS}

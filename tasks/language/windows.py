@@ -1,16 +1,16 @@
-"""Windows over a stream of tokens: what is read at once, and which predictions count.
+"""Windows of a text: the tokens that a model reads together, and the predictions that count.
 
-A window (start, length, scored) reads the tokens start … start + length - 1 and predicts each one's
-successor; the last `scored` predictions count. The first token of a stream is never predicted.
+A window (start, length, scored) reads the tokens start … start + length - 1 and predicts the next
+token of each; the last `scored` predictions count. The first token of a text is never predicted.
 
-    non-overlapping   |----s----|----s----|--s--|       early predictions see little
-    sliding           |----s----|                       every later prediction sees at least
-                         |------|-s-|                   length - stride tokens
-    memory            |----s----|----s----|--s--|       the same cuts, with a state carried over
+    non-overlapping   |----s----|----s----|--s--|       early predictions have little context
+    sliding           |----s----|                       every later prediction has a context of at
+                         |------|-s-|                   least length - stride tokens
+    memory            |----s----|----s----|--s--|       the same windows, with a continued state
 
-Training windows cover an epoch once: shuffled, from an offset that the seed draws, or in lanes, one
-for each row of a batch, where a row goes on from batch to batch. Windows of lanes may have lengths
-that are drawn, one for all rows of a batch (AWD-LSTM, arXiv:1708.02182, section 5).
+Training windows cover the text once in an epoch. They are shuffled, from a random offset on, or
+form lanes: row r of a batch continues row r of the batch before. Windows of lanes may have random
+lengths, the same for all rows of a batch (AWD-LSTM, arXiv:1708.02182, section 5).
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from lra.tasks.data.batching import Draw, permutation, random_words
 
 
 class Windows(NamedTuple):
-    """Some windows of one stream."""
+    """Windows of one text: start, length and number of scored predictions of each."""
 
     starts: Int[np.ndarray, " w"]
     lengths: Int[np.ndarray, " w"]
@@ -30,15 +30,15 @@ class Windows(NamedTuple):
 
 
 def evaluation_windows(tokens: int, *, length: int, stride: int) -> Windows:
-    """Return windows over a stream that together score every token but the first exactly once.
+    """Return windows that together score every token of a text but the first exactly once.
 
-    Windows overlap if `stride` is less than `length`; a token is scored by the first that reads it.
+    If windows overlap, the first window that predicts a token scores it.
 
     Args:
-        tokens: How many tokens the stream has.
-        length: How many predictions a window makes at most.
-        stride: How many tokens the end of a window lies after the end of the one before. If it
-            equals `length`, windows do not overlap, and the last one may be shorter.
+        tokens: Number of tokens of the text.
+        length: Most predictions of a window.
+        stride: Number of tokens between the ends of successive windows. If it equals `length`,
+            windows do not overlap, and the last one may be shorter.
     """
     predictions = tokens - 1
     ends = np.minimum(np.arange(length, predictions + stride, stride, dtype=np.int64), predictions)
@@ -50,35 +50,35 @@ def evaluation_windows(tokens: int, *, length: int, stride: int) -> Windows:
 
 
 class VariedLengths(NamedTuple):
-    """How lengths of windows are drawn, from normal distributions of one deviation."""
+    """How lengths of windows are drawn from normal distributions."""
 
     deviation: float
-    """In tokens."""
+    """Standard deviation in tokens."""
     halved: float
-    """Share of the windows whose mean is half of the usual length."""
+    """Share of the windows with half the usual mean."""
     longest: int
-    """Tokens that a window has at most."""
+    """Most tokens of a window."""
 
 
 LEAST_DRAWN = 5
-"""Tokens that a drawn window has at least, as in the code of AWD-LSTM."""
+"""Fewest tokens of a drawn window, as in the code of AWD-LSTM."""
 
 
 def drawn_lengths(
     tokens: int, *, length: int, varied: VariedLengths, seed: int
 ) -> Int[np.ndarray, " s"]:
-    """Return lengths of windows, one after the other, as many as `tokens` predictions fill.
+    """Return random lengths of successive windows, with at most `tokens` predictions together.
 
     Args:
-        tokens: Predictions of one lane.
-        length: The usual mean.
+        tokens: Number of predictions of one lane.
+        length: Usual mean of the lengths.
         varied: How lengths are drawn.
-        seed: Of the draws.
+        seed: Seed of the draws.
     """
     least = min(LEAST_DRAWN, length)
     words = random_words(Draw.lengths, seed, 3 * (tokens // least))
     half, radius, angle = ((words >> np.uint64(11)) * 2.0**-53).reshape(3, -1)
-    normal = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
+    normal = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)  # Box-Muller
     mean = np.where(half < varied.halved, length / 2, length)
     drawn = np.clip((mean + varied.deviation * normal).astype(np.int64), least, varied.longest)
     lengths: Int[np.ndarray, " s"] = drawn[np.cumsum(drawn) <= tokens]
@@ -86,12 +86,12 @@ def drawn_lengths(
 
 
 def drawn_offset(spare: int, *, length: int, seed: int) -> int:
-    """Return where an epoch begins: below `length`, and within what can be spared."""
+    """Return the random position at which an epoch begins: below `length` and below `spare`."""
     return int(random_words(Draw.offset, seed, 1)[0] % np.uint64(max(1, min(length, spare))))
 
 
 def shuffled_windows(tokens: int, *, length: int, seed: int) -> Windows:
-    """Return one epoch of whole training windows in random order, from a random offset on."""
+    """Return one epoch of whole training windows in random order, after a random offset."""
     offset = drawn_offset(tokens - length, length=length, seed=seed)
     number = (tokens - 1 - offset) // length
     starts = offset + length * permutation(Draw.order, seed, number)
@@ -102,26 +102,26 @@ def shuffled_windows(tokens: int, *, length: int, seed: int) -> Windows:
 def varied_lanes(
     tokens: int, *, length: int, rows: int, varied: VariedLengths, seed: int
 ) -> Windows:
-    """Return `lanes` of whole windows whose lengths are drawn, the same for all rows of a batch."""
-    each = (tokens - 1) // rows
-    drawn = drawn_lengths(each, length=length, varied=varied, seed=seed)
-    offset = drawn_offset(each - int(drawn.sum()), length=length, seed=seed)
-    edges = np.arange(rows, dtype=np.int64) * each + offset
+    """Return `lanes` of whole windows with random lengths, the same for all rows of a batch."""
+    per_lane = (tokens - 1) // rows
+    drawn = drawn_lengths(per_lane, length=length, varied=varied, seed=seed)
+    offset = drawn_offset(per_lane - int(drawn.sum()), length=length, seed=seed)
+    edges = np.arange(rows, dtype=np.int64) * per_lane + offset
     starts = (edges + (np.cumsum(drawn) - drawn)[:, None]).ravel()
     lengths = np.repeat(drawn, rows)
     return Windows(starts, lengths, lengths)
 
 
 def lanes(tokens: int, *, length: int, rows: int, whole: bool, seed: int = 0) -> Windows:
-    """Return the windows of `rows` parallel streams, batch after batch: row r of every batch.
+    """Return the windows of all batches, in which row r continues row r of the batch before.
 
     Args:
-        tokens: Of the stream that is cut into lanes.
-        length: Of a window.
-        rows: Lanes; row r of each batch goes on where row r of the last one ended.
-        whole: Leave out what is no whole window, and begin at an offset that the seed draws
-            (training), or read everything to the end (evaluation).
-        seed: Of the offset.
+        tokens: Number of tokens of the text, which is cut into `rows` lanes.
+        length: Number of tokens of a window.
+        rows: Number of lanes, and of rows in a batch.
+        whole: True skips incomplete windows and begins at a random offset (training); False reads
+            the whole text (evaluation).
+        seed: Seed of the offset.
     """
     predictions = tokens - 1
     if whole:

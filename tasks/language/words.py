@@ -1,10 +1,10 @@
-"""Words as tokens: a closed vocabulary, counted on the train split.
+"""Words as tokens, with a closed vocabulary from the train split.
 
     ' = Title = ⏎ ⏎'  ->  = Title = <eos> <eos>
 
-Lines are split on blanks, and `<eos>` stands at the end of each, blank ones included. Ids follow
-(-count, word): the most frequent word has id 0, as an adaptive softmax wants it. `<unk>` and
-`<eos>` are words like any other. The vocabulary is kept as a text: a word and its count a line.
+Blanks separate words, and `<eos>` ends each line, including blank lines. Ids are ordered by
+(-count, word), so the most frequent word has id 0, as an adaptive softmax needs it. `<unk>` and
+`<eos>` count as words. The vocabulary is stored as a text with a word and its count on each line.
 """
 
 import hashlib
@@ -29,16 +29,16 @@ log = logging.getLogger(__name__)
 
 
 class Unknown(StrEnum):
-    """What becomes of a word that train does not have."""
+    """Treatment of a word that train lacks."""
 
     refuse = auto()
-    """An error that names it."""
+    """Raise an error that names the word."""
     unk = auto()
-    """It is read as `<unk>`, and counted."""
+    """Read the word as `<unk>`, and count it."""
 
 
 class _Table(dict[bytes, int]):
-    """Ids by word; what is missing counts as `<unk>`."""
+    """Ids by word; a missing word has the id of `<unk>`, and is counted in `missed`."""
 
     missed = 0
 
@@ -53,7 +53,7 @@ def split_words(text: bytes) -> list[bytes]:
 
 
 def count_words(blocks: Iterable[LineBlock]) -> Counter[bytes]:
-    """Count the words of a text, a block at a time."""
+    """Return how often each word occurs in a text."""
     counts: Counter[bytes] = Counter()
     for block in blocks:
         counts.update(split_words(block.text))
@@ -61,32 +61,32 @@ def count_words(blocks: Iterable[LineBlock]) -> Counter[bytes]:
 
 
 def vocabulary_file(counts: Mapping[bytes, int], least: int = 1) -> bytes:
-    """Return the content of a vocabulary's file, the most frequent word first.
+    """Return the content of the file of a vocabulary, the most frequent word first.
 
     Args:
         counts: How often each word occurs.
         least: Words that occur less often count as `<unk>`.
     """
-    kept = {word: count for word, count in counts.items() if count >= least or word == END}
-    every = {UNKNOWN: 0, END: 0, **kept}
-    every[UNKNOWN] += sum(counts.values()) - sum(kept.values())
-    order = sorted(every.items(), key=lambda item: (-item[1], item[0]))
+    frequent = {word: count for word, count in counts.items() if count >= least or word == END}
+    words = {UNKNOWN: 0, END: 0, **frequent}
+    words[UNKNOWN] += sum(counts.values()) - sum(frequent.values())
+    order = sorted(words.items(), key=lambda item: (-item[1], item[0]))
     return b"".join(b"%s %d\n" % item for item in order)
 
 
 def token_type(ids: int) -> type[np.unsignedinteger]:
-    """Return the smallest type that is fit for so many ids."""
+    """Return the smallest integer type for this number of ids."""
     return np.uint16 if ids <= 1 << 16 else np.uint32
 
 
 class Words:
-    """The tokeniser; made once from the train split, kept in the cache.
+    """The tokeniser; made once from the train split, and stored in the cache.
 
     Args:
-        size: Number of ids that is wanted; None: as many as train gives.
+        size: Wanted number of ids; None: the number of words in train.
         train: Identity of the train split's content.
-        unknown: What becomes of words that the vocabulary does not have.
-        least: Times that a word of the vocabulary occurs in train.
+        unknown: Treatment of words outside the vocabulary.
+        least: Number of occurrences in train from which a word has an id.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Words:
 
     @property
     def missed(self) -> int:
-        """Words read as `<unk>` so far, because the vocabulary does not have them."""
+        """Number of words outside the vocabulary so far, which were read as `<unk>`."""
         return self._table.missed
 
     @property
@@ -112,11 +112,11 @@ class Words:
         return vocabulary_cache.cached_file("words", "vocabulary.txt", self.recipe)
 
     def is_stored(self) -> bool:
-        """Return whether the vocabulary is kept on this machine."""
+        """Return whether the vocabulary is stored on this machine."""
         return vocabulary_cache.is_stored(self._file)
 
     def learn(self, train: Callable[[], Iterable[LineBlock]]) -> None:
-        """Count the words of train, unless that is done.
+        """Count the words of train, unless the vocabulary is stored.
 
         Raises:
             BadData: There are more or fewer words than `size`.
@@ -126,14 +126,14 @@ class Words:
         )
         if self.wanted not in (None, len(self._words)):
             raise BadData(
-                f"train has {len(self._words):,} words, <unk> and <eos> included, wanted "
-                f"{self.wanted:,}: the file is truncated or another file; if that is intended, "
-                f"set task.vocabulary_size={len(self._words)}"
+                f"train has {len(self._words):,} different words (including <unk> and <eos>); "
+                f"wanted {self.wanted:,}; fetch the file again, or, to use another text, set "
+                f"task.vocabulary_size={len(self._words)}"
             )
 
     @property
     def sha256(self) -> str:
-        """Hash of the vocabulary, which is read and checked for it."""
+        """Hash of the vocabulary's file, after checking it."""
         return hashlib.sha256(vocabulary_cache.read_verified(self._file)).hexdigest()
 
     @cached_property
@@ -163,13 +163,13 @@ class Words:
             line = block.line + next(n for n, text in enumerate(lines) if word in text.split())
             raise BadData(
                 f"{block.where}, line {line}: the word {short_repr(word.decode())} is not in "
-                "train's vocabulary: do the splits belong together? To read such words as <unk>, "
-                "set task.unknown=unk"
+                "train's vocabulary; use splits of the same text, or set task.unknown=unk to read "
+                "such words as <unk>"
             )
         return ids
 
     def unknown_letters(self, text: bytes) -> bytes:
-        """Return the words of a text that are read as `<unk>`, a blank behind each."""
+        """Return the words of a text that `encode` reads as `<unk>`, with a blank after each."""
         return b"".join(word + b" " for word in text.split() if word not in self._table)
 
     def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
@@ -182,12 +182,12 @@ class Words:
         missing = [*dict.fromkeys(word.decode() for word in words if word not in self._table)]
         if missing:
             raise ValueError(
-                f"the vocabulary does not contain {', '.join(map(repr, missing[:8]))}: choose "
-                "other words, separate signs by blanks, or write <unk> in their place"
+                f"the vocabulary does not contain {', '.join(map(repr, missing[:8]))}; use other "
+                "words, separate punctuation by blanks, or write <unk> instead"
             )
         return np.array([self._table[word] for word in words], token_type(self.size))
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
-        """Return the text of some ids; lines end behind their `<eos>`."""
+        """Return the text of some ids, with a line end after each `<eos>`."""
         text = b" ".join(self._words[i] for i in ids.tolist()).decode()
         return text.replace("<eos> ", "<eos>\n")

@@ -1,4 +1,4 @@
-"""Which protein sequences a task reads, and how they are split."""
+"""The protein sequences that a task reads, and their division into splits."""
 
 import re
 from collections import Counter
@@ -31,8 +31,8 @@ from lra.tasks.proteins.sources import (
 from lra.tasks.proteins.splits import Splitter, split_blocks
 
 SWISS_PROT = 540_000
-"""Sequences that every release since 2014 has at least, each another number (release notes of
-UniProtKB/Swiss-Prot); TrEMBL has hundreds of times as many."""
+"""Fewest sequences of a Swiss-Prot release since 2014 (release notes of UniProtKB/Swiss-Prot); the
+number differs by release, and TrEMBL has hundreds of times as many."""
 
 
 class ProteinSource(StrEnum):
@@ -44,7 +44,7 @@ class ProteinSource(StrEnum):
 
 
 class Duplicates(StrEnum):
-    """What becomes of a sequence that came before."""
+    """Treatment of a sequence that occurred before."""
 
     drop = auto()
     keep = auto()
@@ -54,7 +54,7 @@ class ProteinData(ByName):
     """Sequences from one source; the options are those of `lra.tasks.proteins.task.Proteins`.
 
     Raises:
-        ValueError: They do not fit together.
+        ValueError: The options contradict each other.
     """
 
     def __init__(
@@ -81,52 +81,54 @@ class ProteinData(ByName):
         self.shares = {"validation": validation_fraction, "test": test_fraction}
         for name, share in self.shares.items():
             if not 0 < share < 0.5:
-                raise ValueError(f"task.{name}_fraction must be from 0 to 0.5: got {share}")
+                raise ValueError(f"task.{name}_fraction must lie in (0, 0.5): got {share}")
         self._check_source()
         if self.families is not None and self.source is not ProteinSource.files:
             raise ValueError(
-                "task.families needs the accessions of FASTA files: got "
-                f"source={self.source}; set source=files"
+                "task.families needs FASTA files, which have accessions: got "
+                f"task.source={self.source}; set task.source=files"
             )
         if self.families is None and held_out_families:
             raise ValueError(
-                f"task.held_out_families needs a table of families: got {held_out_families}; "
-                "name the table by task.families"
+                "task.held_out_families needs task.families, a table of families: got "
+                f"held_out_families={held_out_families}, families=null; set task.families"
             )
         for name in self.held_out_families:
             if not re.fullmatch(r"PF\d{5}", name):
                 raise ValueError(
-                    "task.held_out_families lists Pfam accessions, for example PF18369: got "
+                    "task.held_out_families must list Pfam accessions, for example PF18369: got "
                     f"{short_repr(name)}"
                 )
 
     def _check_source(self) -> None:
+        """Raise ValueError unless `revision` is set exactly for a data set of the hub."""
         if self.source is ProteinSource.datasets and self.path is None:
             if not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
                 raise ValueError(
-                    f"task.revision pins the data set {self.dataset} by 40 hexadecimal digits, "
-                    f"because a branch moves: got {self.revision}; or name a folder by task.path"
+                    f"task.revision must be a commit of the data set {self.dataset}, 40 "
+                    f"hexadecimal digits, because branches change: got {self.revision}; or set "
+                    "task.path to a folder"
                 )
         elif self.revision is not None:
             raise ValueError(
-                f"task.revision needs source=datasets without a path: got source={self.source}, "
-                f"path={self.path}, revision={self.revision}"
+                f"task.revision={self.revision} needs task.source=datasets without task.path: got "
+                f"source={self.source}, path={self.path}"
             )
 
     @property
     def name(self) -> str:
-        """Return the source as rows and tables say it."""
+        """The source, as rows and tables print it."""
         pinned = None if self.revision is None else f"{self.dataset}@{self.revision[:10]}"
         public = pinned or "Swiss-Prot"
         return source_name(self.source, self.path, partial=self.partial, public=public)
 
     @property
     def licence(self) -> str:
-        """Return what the sequences may be used for."""
+        """The licence of the sequences."""
         return GENERATED if self.source is ProteinSource.sample else LICENCE
 
     def facts(self) -> dict[str, object]:
-        """Return what decides the stored sequences.
+        """Return everything that decides the stored sequences.
 
         Raises:
             NotPrepared: A file is missing.
@@ -151,12 +153,13 @@ class ProteinData(ByName):
         return facts
 
     def _tables(self) -> list[Path]:
+        """Return the files in the folder `path`; raise `NotPrepared` if there is none."""
         assert self.path is not None
         tables = sorted(file for file in self.path.rglob("*") if file.is_file())
         if not tables:
             raise NotPrepared(
-                f"task.path={self.path}: no file there; with source=datasets it names a folder of "
-                f"parquet or CSV files with the column {self.column}"
+                f"task.path={self.path} contains no file; set task.path to a folder of parquet or "
+                f"CSV files with the column {self.column}"
             )
         return tables
 
@@ -169,20 +172,20 @@ class ProteinData(ByName):
         return from_files(fasta_files(self.path))
 
     def blocks(self, counts: Counter[str]) -> Iterator[tuple[str, RaggedRows]]:
-        """Yield the sequences by block, each with its split (`protein_splits.split_blocks`)."""
-        held: frozenset[bytes] = frozenset()
+        """Yield the sequences in blocks, each with the name of its split; see `split_blocks`."""
+        excluded: frozenset[bytes] = frozenset()
         if self.families is not None:
             annotated = pfam.read_accessions(self.families, self.held_out_families)
-            held = pfam.held_out(self.records(), annotated, origin=str(self.families))
+            excluded = pfam.held_out(self.records(), annotated, origin=str(self.families))
         splitter = Splitter(
-            validation=self.shares["validation"], test=self.shares["test"], held_out=held
+            validation=self.shares["validation"], test=self.shares["test"], held_out=excluded
         )
         drop = self.duplicates is Duplicates.drop
         yield from split_blocks(self.records(), splitter, drop=drop, counts=counts)
         if self.source is not ProteinSource.sample:
             check_whole(
-                {"it": counts.total()},
-                {"it": SWISS_PROT},
+                {"the data set": counts.total()},
+                {"the data set": SWISS_PROT},
                 where=self.name,
                 of="sequences",
                 partial=self.partial,

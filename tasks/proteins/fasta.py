@@ -1,13 +1,13 @@
-"""Protein sequences from FASTA files, plain or packed (.gz, .xz, .bz2), one record at a time.
+"""Protein sequences from FASTA files, plain or compressed (.gz, .xz, .bz2), one record at a time.
 
-    >sp|P12345|NAME description        the accession is P12345; elsewhere it is the first word
+    >sp|P12345|NAME description        the accession is P12345; without "|" it is the first word
     MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQ
     APILSRVGDGTQDNLSGAEKAVQVKVKALPDAQ*
 
-Lower case counts as upper case; line ends, blank lines and a `*` at the end (the stop) are no part
-of the sequence. B, O, U, X and Z stay; J (leucine or isoleucine) has no id and becomes X, the
-unknown one. Records without residues are left out with a warning. Everything else is refused, and
-so is a last line without an end, for the record may be cut there.
+Lower case counts as upper case. Line ends, blank lines and a `*` at the end (the stop) are removed.
+B, O, U, X and Z stay; J (leucine or isoleucine) has no id and becomes X (unknown). Records without
+residues are skipped with a warning. Any other character raises an error, and so does a last line
+without a line end, because the record may be truncated.
 """
 
 import logging
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 ENDINGS = tuple(
     name + packed for name in (".fasta", ".fa", ".faa", ".fas", ".fsa") for packed in PACKED
 )
-"""Endings of the files that a folder is searched for."""
+"""Endings of FASTA files."""
 HINTS = {
-    "-": "only alignments have gaps: give the sequences without them",
-    ".": "only alignments have gaps: give the sequences without them",
-    "*": "a stop inside a sequence ends it: cut the record, or remove it",
+    "-": "remove the gaps, which only alignments have",
+    ".": "remove the gaps, which only alignments have",
+    "*": "a stop ends a sequence: cut the record at this residue, or remove the record",
 }
 
 
@@ -43,14 +43,14 @@ class ProteinRecord(NamedTuple):
 
     accession: str
     letters: bytes
-    """Upper-case codes of residues, at least one."""
+    """Codes of the residues in upper case, at least one."""
 
 
 class Cleaning:
-    """Turns texts into residues, and counts what it changed or left out.
+    """Turns texts into residues, and counts replaced letters and skipped records.
 
     Args:
-        origin: Where the texts come from, for messages.
+        origin: Source of the texts, for messages.
     """
 
     def __init__(self, origin: str) -> None:
@@ -59,12 +59,9 @@ class Cleaning:
         self.first_empty = ""
 
     def letters(self, text: str, number: int, name: str) -> bytes:
-        """Return the residues of a text; none where it holds none.
+        """Return the residues of a record's `text`; b"" if there are none.
 
-        Args:
-            text: Of one record.
-            number: Of the record, for messages.
-            name: The same.
+        The record's `number` and `name` are for messages.
 
         Raises:
             BadData: A character is no code of a residue.
@@ -74,7 +71,7 @@ class Cleaning:
             self.ambiguous += letters.count(b"J")
             letters = letters.replace(b"J", b"X")
         if letters.translate(None, LETTERS):
-            raise self._strange(text, number, name)
+            raise self._wrong_letter(text, number, name)
         if not letters:
             self.first_empty = self.first_empty or self._where(number, name)
             self.empty += 1
@@ -83,25 +80,26 @@ class Cleaning:
     def _where(self, number: int, name: str) -> str:
         return f"record {number:,} ({short(name) or 'without a name'})"
 
-    def _strange(self, text: str, number: int, name: str) -> BadData:
+    def _wrong_letter(self, text: str, number: int, name: str) -> BadData:
+        """Return the error for the first character of a record that is no residue."""
         wanted = LETTERS.decode() + "J"
         letters = wanted + wanted.lower()
         residue, letter = next(
             (i, c) for i, c in enumerate(text.rstrip("*"), 1) if c not in letters
         )
-        hint = HINTS.get(letter, "correct or drop the record; is this a protein?")
+        hint = HINTS.get(letter, "correct the record, or remove it if it is no protein")
         return BadData(
-            f"{self.origin}, {self._where(number, name)}: {letter!r} at residue {residue:,}, "
-            f"wanted one of {wanted}; {hint}"
+            f"{self.origin}, {self._where(number, name)}: the character at residue {residue:,} is "
+            f"{letter!r}; wanted one of {wanted}; {hint}"
         )
 
     def report(self) -> None:
-        """Log what was changed or left out."""
+        """Log the numbers of replaced letters and skipped records."""
         if self.ambiguous:
-            log.info("%s: %d J (L or I) read as X", self.origin, self.ambiguous)
+            log.info("%s: lra read %d J (leucine or isoleucine) as X", self.origin, self.ambiguous)
         if self.empty:
             log.warning(
-                "%s: %d records without residues are skipped, the first is %s",
+                "%s: lra skips %d records without residues; the first is %s",
                 self.origin,
                 self.empty,
                 self.first_empty,
@@ -109,15 +107,15 @@ class Cleaning:
 
 
 def read_fasta(path: Path) -> Iterator[ProteinRecord]:
-    """Yield the sequences of a file in its order.
+    """Yield the sequences of a file in order.
 
     Raises:
-        BadData: It is damaged or cut, is no FASTA, holds no record, or a record holds something
-            else than residues.
+        BadData: The file is damaged, truncated, no FASTA or without records, or a record has other
+            characters than residues.
     """
     cleaning, number = Cleaning(str(path)), 0
     with open_packed(path) as packed:
-        # Headers may hold any bytes; those of sequences are compared with the alphabet.
+        # Headers may contain any bytes, so use an encoding that accepts all.
         text = TextIOWrapper(cast(Any, plain_text(packed, str(path))), encoding="latin-1")
         lines = whole_lines(text, str(path))
         records = SimpleFastaParser(_after_preamble(lines, path))
@@ -129,32 +127,32 @@ def read_fasta(path: Path) -> Iterator[ProteinRecord]:
                 yield ProteinRecord(name, letters)
     if not number:
         raise BadData(
-            f"{path} contains no record: wanted FASTA, where a line that begins with "
-            "'>' precedes each sequence"
+            f"{path} contains no record; use a FASTA file, in which a line that begins with '>' "
+            "precedes each sequence"
         )
     cleaning.report()
 
 
 def _after_preamble(lines: Iterator[str], path: Path) -> Iterator[str]:
-    """Yield the lines; the parser would pass over what stands before the first header."""
-    begun, size = False, 0
+    """Yield the lines; raise `BadData` for text before the first header, which the parser skips."""
+    after_header, size = False, 0
     for number, line in enumerate(lines, 1):
         if line.startswith(">"):
-            begun, size = True, 0
-        elif not begun and line.strip():
+            after_header, size = True, 0
+        elif not after_header and line.strip():
             raise BadData(
-                f"{path}, line {number}: {short_repr(line.strip())} before the first header, "
-                "wanted a line that begins with '>': is this a complete FASTA file?"
+                f"{path}, line {number}: got {short_repr(line.strip())} before the first header; "
+                "wanted a line that begins with '>'; use a complete FASTA file"
             )
         size += len(line)
         if size > LONGEST_LINE:  # the longest known protein has 45,000 residues
             raise too_long(str(path), number)
-        if begun:
+        if after_header:
             yield line
 
 
 def accession(title: str) -> str:
-    """Return what names a sequence: the middle of sp|P12345|NAME, else the first word."""
+    """Return the accession in a header: the middle of sp|P12345|NAME, or else the first word."""
     word = title.split(maxsplit=1)[0] if title.strip() else ""
     parts = word.split("|")
     return parts[1] if len(parts) > 1 and parts[1] else word

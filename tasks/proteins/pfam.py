@@ -1,9 +1,9 @@
-"""Which proteins belong to families that are held out, from a table that UniProt exports.
+"""Families of proteins from a table that UniProt exports, to exclude some from training.
 
     Entry <tab> … <tab> Pfam
     P12345      …       PF00001;PF00002;
 
-Memory: about 150 bytes for each annotated entry, 90 MB for Swiss-Prot.
+Reading takes about 150 bytes of memory for each annotated entry, 90 MB for Swiss-Prot.
 """
 
 import logging
@@ -26,24 +26,24 @@ PUBLISHED = (
     "PF11968", "PF04153", "PF06173", "PF12378", "PF04420", "PF10841", "PF06917", "PF03492",
     "PF06905", "PF15340", "PF17055", "PF05318",
 )  # fmt: skip
-"""The families that arXiv:2009.14794 holds out."""
+"""The families that arXiv:2009.14794 excludes from training."""
 
 
 def check(path: Path) -> None:
-    """Raise `NotPrepared` where the table is missing."""
+    """Raise `NotPrepared` if the table is missing."""
     if not path.is_file():
         raise NotPrepared(
-            f"task.families={path} is missing: export a table from UniProt with the columns Entry "
-            "and Pfam (format TSV, packed or not) and name it"
+            f"task.families={path} is missing; export a table from UniProt with the columns Entry "
+            "and Pfam (format TSV, compressed or not), and set task.families to it"
         )
 
 
 def read_accessions(path: Path, families: Sequence[str]) -> dict[str, bool]:
-    """Return the annotated accessions, and whether each belongs to one of `families`.
+    """Return, for each accession with a family in the table, whether it belongs to `families`.
 
     Raises:
         NotPrepared: The table is missing.
-        BadData: It is damaged, a column is missing, a row is too short, or there is no row.
+        BadData: The table is damaged, lacks a column or all rows, or has a short row.
     """
     check(path)
     wanted, belongs, number = set(families), dict[str, bool](), 0
@@ -51,45 +51,45 @@ def read_accessions(path: Path, families: Sequence[str]) -> dict[str, bool]:
         plain = cast(Any, plain_text(packed, str(path)))
         text = TextIOWrapper(plain, encoding="utf-8", errors="replace")
         lines = whole_lines(text, str(path))
-        heads = next(lines, "").rstrip("\n").split("\t")
-        if not {"Entry", "Pfam"} <= set(heads):
+        header = next(lines, "").rstrip("\n").split("\t")
+        if not {"Entry", "Pfam"} <= set(header):
             raise BadData(
-                f"{path}: columns {short_repr(heads)}, wanted Entry and Pfam among them, separated "
-                "by tabs"
+                f"{path}: the columns are {short_repr(header)}; wanted Entry and Pfam among them, "
+                "separated by tabs"
             )
-        entry, pfam = heads.index("Entry"), heads.index("Pfam")
+        entry, pfam = header.index("Entry"), header.index("Pfam")
         for number, line in enumerate(lines, 2):
-            cells = line.rstrip("\n").split("\t")
-            if len(cells) != len(heads):
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) != len(header):
                 raise BadData(
-                    f"{path}, line {number}: {len(cells)} columns, wanted {len(heads)} as in the "
-                    "first line; export the table again"
+                    f"{path}, line {number}: the row has {len(fields)} columns; wanted "
+                    f"{len(header)}, as in the first line; export the table again"
                 )
-            accessions = {name.strip() for name in cells[pfam].split(";")} - {""}
+            accessions = {name.strip() for name in fields[pfam].split(";")} - {""}
             if accessions:
-                belongs[cells[entry]] = not accessions.isdisjoint(wanted)
+                belongs[fields[entry]] = not accessions.isdisjoint(wanted)
     if not number:
-        raise BadData(f"{path} contains no row: export the table again")
+        raise BadData(f"{path} contains no rows; export the table again")
     return belongs
 
 
 def held_out(
     records: Iterable[ProteinRecord], annotated: Mapping[str, bool], *, origin: str
 ) -> frozenset[bytes]:
-    """Return the hashes of the sequences that belong to held-out families.
+    """Return the hashes of the sequences to exclude from training, those of certain families.
 
-    A sequence is held out wherever it stands, under whatever accession. An isoform, as in P12345-2,
-    belongs where its entry does.
+    The hash excludes a sequence under every accession. An isoform such as P12345-2 belongs to the
+    families of its entry.
 
     Args:
         records: All sequences.
-        annotated: By accession, whether it is held out.
-        origin: Of the table, for messages.
+        annotated: Whether each accession belongs to a family to exclude.
+        origin: Path of the table, for messages.
 
     Raises:
-        BadData: No sequence is annotated, or none is held out.
+        BadData: No sequence is in the table, or none is excluded.
     """
-    held: set[bytes] = set()
+    excluded: set[bytes] = set()
     number = without = members = 0
     first = ""
     for record in records:
@@ -100,23 +100,23 @@ def held_out(
             without += 1
         elif member:
             members += 1
-            held.add(digest(record.letters))
+            excluded.add(digest(record.letters))
     if without == number:
         raise BadData(
-            f"{origin} has none of the {number:,} sequences (the first is {short_repr(first)}): "
+            f"{origin} has none of the {number:,} sequences (the first is {short_repr(first)}); "
             "export the table for the entries of task.path"
         )
     log.info(
-        "%s: %d of %d sequences have no Pfam family there and are split by their hash; %d belong "
-        "to families that are held out",
+        "%s: %d of %d sequences have no Pfam family in this table, so their hashes decide their "
+        "splits; %d sequences belong to the families of task.held_out_families",
         origin,
         without,
         number,
         members,
     )
-    if not held:
+    if not excluded:
         raise BadData(
-            f"{origin}: none of {number - without:,} annotated sequences belongs to a family in "
-            "task.held_out_families: choose other families, or remove task.families"
+            f"{origin}: none of the {number - without:,} annotated sequences belongs to a family "
+            "in task.held_out_families; set other families, or remove task.families"
         )
-    return frozenset(held)
+    return frozenset(excluded)

@@ -1,4 +1,4 @@
-"""Where protein sequences come from: FASTA files, a data set of the hub, or a generated sample."""
+"""Sources of protein sequences: FASTA files, a data set of the hub, or a generated sample."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,17 +16,17 @@ PUBLIC_URL = (
     "uniprot_sprot.fasta.gz"
 )
 PUBLIC_DATASET = "khairi/uniprot-swissprot"
-LICENCE = "licence: CC BY 4.0 (UniProt Consortium)"
+LICENCE = "the licence of UniProt's data is CC BY 4.0 (UniProt Consortium)"
 SAMPLE_SEQUENCES = 900
 SAMPLE_MODULES = 12
 ROWS_AT_ONCE = 1000
 
 
 def fasta_files(path: Path | None) -> list[Path]:
-    """Return the files that a path names, in the order of their names.
+    """Return the FASTA files that `path` names, in the order of their names; None: Swiss-Prot.
 
     Raises:
-        NotPrepared: There is none.
+        NotPrepared: There is no FASTA file.
     """
     root = path or data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]
     files = [root] if root.is_file() else []
@@ -36,17 +36,16 @@ def fasta_files(path: Path | None) -> list[Path]:
         )
     if not files:
         raise NotPrepared(
-            f"{root}: no FASTA file there (wanted .fasta, .fa, .faa, .fas or .fsa, packed as "
-            f".gz, .xz or .bz2 or not): download Swiss-Prot from {PUBLIC_URL} and put it there "
-            "(about 570,000 sequences; every release differs, so its hash is unknown "
-            "beforehand), or name your file or folder by task.path, or set task.source=sample "
-            f"for a trial; {LICENCE}"
+            f"{root} contains no FASTA file (.fasta, .fa, .faa, .fas or .fsa, also compressed as "
+            f".gz, .xz or .bz2); download Swiss-Prot from {PUBLIC_URL} to this path (about 570,000 "
+            "sequences; releases differ, so lra knows no hash), or set task.path to your file or "
+            f"folder, or task.source=sample for a trial; {LICENCE}"
         )
     return files
 
 
 def content(files: Sequence[Path]) -> list[str]:
-    """Return the hashes of the files, in their order."""
+    """Return the hash of each file, in order."""
     return [remembered_sha256(file) for file in files]
 
 
@@ -59,11 +58,11 @@ def from_files(files: Sequence[Path]) -> Iterator[ProteinRecord]:
 def from_datasets(
     name: str, revision: str | None, path: Path | None, column: str
 ) -> Iterator[ProteinRecord]:
-    """Yield the sequences of a data set, of all its splits; it names no accessions.
+    """Yield the sequences in the column `column` of all splits of a data set, without accessions.
 
     Raises:
-        NotPrepared: It is not to be had.
-        BadData: It cannot be read, the column is missing, or a cell holds no sequence.
+        NotPrepared: The data set cannot be reached.
+        BadData: The data set cannot be read, lacks the column, or has a row without a sequence.
     """
     loaded = hub.load(
         name,
@@ -71,21 +70,23 @@ def from_datasets(
         path,
         columns=[column],
         splits=["train"],
-        instructions="download its files elsewhere and name their folder by task.path, or read "
-        "FASTA files with task.source=files",
+        instructions="download its files on another machine and set task.path to their folder, or "
+        "set task.source=files to read FASTA files",
     )
     for split in sorted(loaded):
         origin = f"{path or name}, {split}"
         table, cleaning, number = loaded[split], Cleaning(origin), 0
         if column not in table.column_names:
-            raise BadData(f"{origin}: columns {short_repr(table.column_names)}, wanted {column}")
+            raise BadData(
+                f"{origin}: the columns are {short_repr(table.column_names)}, without {column}"
+            )
         for rows in table.select_columns([column]).iter(batch_size=ROWS_AT_ONCE):
             for text in rows[column]:
                 number += 1
                 if not isinstance(text, str):
                     raise BadData(
-                        f"{origin}, record {number:,}: {column} is {short_repr(text)}, wanted a "
-                        "text; name the column of sequences by task.column"
+                        f"{origin}, record {number:,}: {column} is {short_repr(text)}; wanted a "
+                        "text; set task.column to the column of sequences"
                     )
                 letters = cleaning.letters(text, number, column)
                 if letters:
@@ -94,15 +95,15 @@ def from_datasets(
 
 
 def sample() -> Iterator[ProteinRecord]:
-    """Write chains of a few modules with changes; they are no proteins.
+    """Yield made-up chains of a few modules, no real proteins.
 
-    A module is 8 to 15 residues that stay the same; in a chain every eighth residue or so is
-    another one. Frequent residues and what stands before a residue can be learnt.
+    A module is a fixed sequence of 8 to 15 residues; about every eighth residue of a chain is
+    changed. A model can learn frequent residues, and to predict residues from the ones before.
     """
     words = iter(random_words(Draw.sample, 0, 400 * SAMPLE_SEQUENCES).tolist())
 
     def residues(number: int) -> bytes:
-        # The lower of two: early letters are frequent, and the last five, the anomalous, rare.
+        # The smaller of two random numbers makes early letters frequent, and the last five rare.
         return bytes(LETTERS[min(next(words) % 25, next(words) % 25)] for _ in range(number))
 
     modules = [residues(8 + next(words) % 8) for _ in range(SAMPLE_MODULES)]

@@ -1,12 +1,12 @@
-"""From sequences in any order to blocks of ids, each of the split that the sequence's hash says.
+"""Division of protein sequences into splits, by the hash of each sequence.
 
-A sequence's split depends on its residues and the shares alone: identical sequences stay together,
-whatever file they stand in. Those of held-out families are a split of their own. Within a block of
-65,536 sequences they come in the order of their hashes, so that neighbours of a file, which are
-often related, do not stand side by side in a stream.
+The split of a sequence depends only on its residues and the shares, so identical sequences stay
+together, even in different files. Sequences of excluded families form a separate split. Within a
+block of 65,536 sequences, the order is that of the hashes, because neighbours in a file are often
+related.
 
-Memory: a block, and about 100 bytes for each different sequence where duplicates are dropped (60 MB
-for Swiss-Prot), besides 9 bytes for each sequence.
+This takes the memory of a block and 9 bytes for each sequence, and, if duplicates are dropped,
+about 100 bytes for each different sequence (60 MB for Swiss-Prot).
 """
 
 import hashlib
@@ -26,23 +26,23 @@ from lra.tasks.task import SPLITS
 log = logging.getLogger(__name__)
 
 FAMILIES = "families"
-"""Name of the split of held-out families."""
+"""Name of the split of excluded families."""
 BLOCK = 1 << 16
 SEPARATOR = SYMBOLS[END : END + 1]
 
 
 def digest(letters: bytes) -> bytes:
-    """Return the 16 bytes that stand for a sequence."""
+    """Return the hash of a sequence, 16 bytes."""
     return hashlib.blake2b(letters, digest_size=16).digest()
 
 
 class Splitter:
-    """Says which split a sequence belongs to.
+    """Decides the split of a sequence by its hash.
 
     Args:
-        validation: Share of the sequences, by the hash.
-        test: The same.
-        held_out: Hashes of the sequences of held-out families.
+        validation: Share of the sequences for validation.
+        test: Share of the sequences for the test split.
+        held_out: Hashes of the sequences of excluded families.
     """
 
     def __init__(self, *, validation: float, test: float, held_out: Container[bytes] = ()) -> None:
@@ -53,29 +53,30 @@ class Splitter:
         """Return the split of the sequence with this hash."""
         if key in self.held_out:
             return FAMILIES
-        share = int.from_bytes(key[:8], "big")
-        if share < self.edges[0]:
+        number = int.from_bytes(key[:8], "big")
+        test_end, validation_end = self.edges
+        if number < test_end:
             return "test"
-        return "validation" if share < self.edges[1] else "train"
+        return "validation" if number < validation_end else "train"
 
 
 def split_blocks(
     records: Iterable[ProteinRecord], splitter: Splitter, *, drop: bool, counts: Counter[str]
 ) -> Iterator[tuple[str, RaggedRows]]:
-    """Yield the sequences of every split, block by block: a separator and the residues' ids each.
+    """Yield (split, sequences) block by block; a sequence is an end token and ids of residues.
 
     Args:
         records: All sequences.
-        splitter: Says where each goes.
-        drop: Leave out a sequence that came before.
-        counts: Filled on the way: sequences by split, and duplicates that were dropped.
+        splitter: Decides the split of each sequence.
+        drop: Whether to skip a sequence that occurred before.
+        counts: Receives the number of sequences of each split, and of dropped duplicates.
 
     Raises:
         BadData: A split remains empty.
     """
     keys: set[bytes] = set()
-    every = iter(records)
-    while block := list(islice(every, BLOCK)):
+    remaining = iter(records)
+    while block := list(islice(remaining, BLOCK)):
         rows: dict[str, list[tuple[bytes, bytes]]] = {}
         for record in block:
             key = digest(record.letters)
@@ -92,14 +93,15 @@ def split_blocks(
         if not counts[split]:
             number = sum(counts[other] for other in SPLITS)
             raise BadData(
-                f"no sequence falls into the {split} split, which the hashes of {number:,} "
-                "sequences decide: add sequences, or change task.validation_fraction and "
+                f"the {split} split has none of the {number:,} sequences, whose hashes decide "
+                "their splits; add sequences, or change task.validation_fraction and "
                 "task.test_fraction"
             )
     log.info("sequences: %s", ", ".join(f"{n:,} {name}" for name, n in sorted(counts.items())))
 
 
 def _stored(sequences: list[bytes]) -> RaggedRows:
+    """Return sequences as rows of ids, each with an end token before its residues."""
     joined = SEPARATOR + SEPARATOR.join(sequences)
     offsets = np.zeros(len(sequences) + 1, np.int64)
     np.cumsum([len(letters) + 1 for letters in sequences], out=offsets[1:])

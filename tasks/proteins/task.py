@@ -1,29 +1,29 @@
-"""Language modelling of protein sequences (arXiv:2009.14794), a token for each residue.
+"""Language modelling of protein sequences (arXiv:2009.14794), with a token for each residue.
 
     form=single, objective=causal      tokens   < M K T A Y I A K Q     target  M K T A Y I A K Q R
-    form=single, objective=masked      tokens   M K _ A Y I A _ Q R     judged      T         K
+    form=single, objective=masked      tokens   M K _ A Y I A _ Q R     counts      T         K
     form=concatenated                  tokens   M K T A Y > M S D L     target  K T A Y > M S D L …
 
-single: one sequence is an example, its first `max_length` residues. Causal models read a begin
-token and all residues but the last, and answer every residue. For masked ones each residue is
-replaced by the mask token with probability 15 % (always by the mask, and one residue of a sequence
-at least); they answer, and are judged on, these alone. Which ones depends on (seed, index) alone;
-in evaluation they are drawn once and for all.
+form=single: an example is one sequence, cut to its first `max_length` residues. A causal model
+reads a begin token and all residues except the last, and predicts every residue. For a masked
+model, each residue is replaced by the mask token with probability 15 %, at least one in each
+sequence, and only these are predicted and scored. The choice depends on (seed, index) alone;
+evaluation uses one fixed choice.
 
-concatenated: the whole sequences, an end token before each, are one stream for each split, cut as
-in `lra.tasks.language.base`; windows of 8,192 as published. Causal only.
+form=concatenated (causal only): all sequences of a split, with an end token before each, are one
+text, cut into windows as in `lra.tasks.language.base`; the published windows have 8,192 tokens.
 
-The score is per residue: no begin, end, padding or mask token is ever an answer that counts, in
-training, in evaluation or in the baselines. The metric is perplexity, exp(mean loss in nats).
+Only residues are scored: begin, end, padding and mask tokens never count, in training, evaluation
+or baselines. The metric is perplexity, exp(mean loss in nats).
 
-Splits go by the hash of the sequence: identical sequences stay together, and by default the later
-ones are dropped. Similar sequences are not kept apart, as published; for that give `families`, a
-table that UniProt exports: all members of `held_out_families` are then in neither train nor
-validation, and are what `test=families` tests on.
+The hash of a sequence decides its split, so identical sequences stay together; by default, copies
+are dropped. As in the paper, similar sequences may be in different splits. To avoid this, set
+`families` to a table that UniProt exports: members of `held_out_families` are then in neither train
+nor validation, and `test=families` tests on them.
 
-Data: UniProt, CC BY 4.0; published numbers are on TrEMBL of January 2019. Fewer sequences than
-Swiss-Prot has are refused, unless `partial` says that they are a part. `source=sample` is
-generated and labelled so.
+The data are from UniProt, CC BY 4.0; published numbers use TrEMBL of January 2019. The task refuses
+fewer sequences than Swiss-Prot has unless `partial` is set. `source=sample` is generated; its
+results say `sample`.
 """
 
 from collections import Counter
@@ -65,71 +65,71 @@ VERSION = 1
 MASKED = 0.15
 BATCH_SIZE = 256
 LINE = 60
-"""Residues of a line that is shown."""
+"""Residues in a printed line."""
 
 
 class Objective(StrEnum):
-    """What the model answers."""
+    """What the model predicts."""
 
     causal = auto()
     """Each residue from those before it."""
     masked = auto()
-    """Masked residues from all others."""
+    """Masked residues from all other residues."""
 
 
 class ProteinForm(StrEnum):
-    """What an example is."""
+    """The form of an example."""
 
     single = auto()
-    """A sequence."""
+    """One sequence."""
     concatenated = auto()
-    """A window of the stream of all sequences."""
+    """A window of all sequences, one after another."""
 
 
 LENGTHS = {ProteinForm.single: 1024, ProteinForm.concatenated: 8192}
-"""As published."""
+"""Published lengths of examples in tokens."""
 
 
 class JudgedSplit(StrEnum):
-    """What the test split is."""
+    """The sequences of the test split."""
 
     hashed = auto()
-    """The share of the sequences that their hash says."""
+    """A share of all sequences, chosen by their hashes."""
     families = auto()
-    """The held-out families."""
+    """The sequences of the excluded families."""
 
 
 class Proteins(RowsTask, LanguageTask):
-    """The task; see the module's text. It is read as rows or as a stream, by `form`.
+    """Predict residues of protein sequences.
 
     Args:
         source: files, datasets or sample.
-        path: files: a FASTA file or a folder of them (not given: Swiss-Prot in the cache's
-            downloads); datasets: a folder of parquet or CSV files.
-        partial: Whether these are less than Swiss-Prot; every row then says so.
-        dataset: Name on the hub, where source=datasets and no path is given.
-        revision: Of that data set, 40 hexadecimal digits.
-        column: Of the sequences in a data set.
-        families: A table that UniProt exports, with the columns Entry and Pfam; source=files only.
-        held_out_families: Pfam accessions; empty: the 20 published ones.
-        test: hashed or families: what the test split is.
-        validation_fraction: Share of the sequences.
-        test_fraction: Share of the sequences.
-        duplicates: drop or keep.
+        path: With source=files, a FASTA file or a folder of them (null: Swiss-Prot in the folder
+            downloads of the cache); with source=datasets, a folder of parquet or CSV files.
+        partial: Whether the data have fewer sequences than Swiss-Prot; every row then says so.
+        dataset: Name of the data set on the hub, for source=datasets without a path.
+        revision: Commit of this data set, 40 hexadecimal digits.
+        column: Name of the column of sequences in a data set.
+        families: A table from UniProt with the columns Entry and Pfam; only for source=files.
+        held_out_families: Pfam accessions to exclude from training; empty: the 20 published ones.
+        test: Sequences of the test split: hashed (by their hashes) or families (excluded ones).
+        validation_fraction: Share of the sequences for validation.
+        test_fraction: Share of the sequences for the test split.
+        duplicates: Treatment of copies of a sequence: drop or keep.
         objective: causal or masked.
-        form: single or concatenated.
-        max_length: Residues of an example, or tokens of a window; null: 1,024, or 8,192.
-        regime: How evaluation cuts the stream; concatenated only, as are the next three.
-        stride: Tokens from one sliding window to the next.
-        memory: Tokens that a state remembers, for regime=memory.
-        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows.
-        bucket_batches: Training batches that are formed together by length, single only; None
-            groups nothing: batches are cut from the shuffled split, and evaluation keeps the
-            split's order.
+        form: single (sequences) or concatenated (windows of all sequences).
+        max_length: Most residues of an example, or tokens of a window; null: 1,024, or 8,192.
+        regime: How evaluation cuts the text into windows; only for form=concatenated, as are
+            stride, memory and contiguous.
+        stride: Number of tokens from one sliding window to the next.
+        memory: Number of earlier tokens that a model remembers, for regime=memory.
+        contiguous: Whether each row of a training batch continues that row of the last batch.
+        bucket_batches: Number of training batches whose examples are sorted by length together, so
+            that batches need less padding; null: no sorting. Only for form=single.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "families"})
-    """Options that change no number: not part of a result's identity (their content is)."""
+    """Options that are no part of a result's identity; the content of the files is."""
 
     def __init__(
         self,
@@ -170,29 +170,32 @@ class Proteins(RowsTask, LanguageTask):
         )
         self.objective, self.form, self.test = objective, form, test
         if self.test is JudgedSplit.families and families is None:
-            raise ValueError("test=families needs a table of families: name it by task.families")
+            raise ValueError(
+                "task.test=families needs task.families, a table of families: got families=null"
+            )
         length = LENGTHS[self.form] if max_length is None else max_length
         check_lengths("Proteins", max_length=length, bucket_batches=bucket_batches)
         if self.form is ProteinForm.concatenated and self.objective is Objective.masked:
             raise ValueError(
-                "form=concatenated is for causal models: got objective=masked; set form=single"
+                "task.form=concatenated needs task.objective=causal: got objective=masked; set "
+                "task.form=single"
             )
         streamed = regime is not Regime.non_overlapping or stride or memory or contiguous
         if self.form is ProteinForm.single and streamed:
             raise ValueError(
-                "task.regime, stride, memory and contiguous need form=concatenated: got "
-                f"form=single, regime={regime}, stride={stride}, memory={memory}, "
-                f"contiguous={contiguous}"
+                "task.regime, task.stride, task.memory and task.contiguous need "
+                f"task.form=concatenated: got form=single with regime={regime}, stride={stride}, "
+                f"memory={memory}, contiguous={contiguous}"
             )
         self.read_as(
             length=length, regime=regime, stride=stride, memory=memory, contiguous=contiguous
         )
-        # A stored row begins with an end token.
+        # A stored row has an end token in addition to its residues.
         self.max_length, self.bucket_batches = length + 1, bucket_batches
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. Files must be there: their hashes are the identity."""
+        """The facts about this task; the data hash is a hash of the files."""
         masked = self.objective is Objective.masked
         return TaskSpec(
             name="proteins_masked" if masked else "proteins",
@@ -219,29 +222,29 @@ class Proteins(RowsTask, LanguageTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; one store serves every objective, form and length."""
+        """Folder of the prepared data; every objective, form and length uses the same one."""
         return data_root() / f"proteins-{self.data.source}-{self.spec.data_hash}"
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of what a model sees of `second` that it may see in `first` as well.
+        """Return the share of examples of `second` that may be in `first`.
 
-        Sequences of two splits differ, but may do so behind `max_length` or in the last residue.
+        Sequences of two splits can be equal up to `max_length`.
         """
         del first, second
         return 0.0 if self.data.source is ProteinSource.sample else 0.02
 
     def make(self) -> None:
-        """Read the sequences and store their ids."""
+        """Read the sequences, split them, and store their ids."""
         counts: Counter[str] = Counter()
         self.write(
             self.data.blocks(counts),
             vocabulary=SYMBOLS.decode(),
             licence=self.data.licence,
-            sequences=counts,  # complete when the manifest is written, behind the last block
+            sequences=counts,  # `blocks` fills this before the manifest is written
         )
 
     def split(self, name: str) -> RaggedRows:
-        """Return what is stored of a split; the test split is the one that `test` says."""
+        """Return the stored rows of a split; the option `test` chooses those of the test split."""
         if name == "test" and self.test is JudgedSplit.families:
             return self.store().splits[FAMILIES]
         return super().split(name)
@@ -255,17 +258,17 @@ class Proteins(RowsTask, LanguageTask):
         return self._reading.examples(self, split)
 
     def lengths(self, split: str) -> Int[np.ndarray, " n"]:
-        """Return the residues of every sequence, or the tokens of every window."""
+        """Return the number of residues of every sequence, or of tokens of every window."""
         if self.form is ProteinForm.concatenated:
             return LanguageTask.lengths(self, split)
         return RowsTask.lengths(self, split) - 1  # a stored row begins with an end token
 
     def with_windows(self, length: int) -> Task:
-        """Return this task with training windows of `length` tokens; ValueError for single rows."""
+        """Return this task with training windows of `length`; ValueError for form=single."""
         if self.form is ProteinForm.single:
             raise ValueError(
-                f"windows of {length} tokens need a stream: got task.form=single, whose rows "
-                "are sequences; set task.form=concatenated"
+                f"windows of {length} tokens need task.form=concatenated: got task.form=single, "
+                "which reads whole sequences; set task.form=concatenated"
             )
         return super().with_windows(length)
 
@@ -286,19 +289,19 @@ class Proteins(RowsTask, LanguageTask):
         return epoch if self.form is ProteinForm.single else map(residues_alone, epoch)
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
-        """Return stored rows, an end token and residues each, as the objective says."""
+        """Return stored rows (an end token and residues) with masked or shifted residues."""
         stored = batch.tokens[:, 0]
         residues = stored[:, 1:].contiguous()
-        there = residues != PAD
-        keep = None if batch.keep is None else there
+        real = residues != PAD
+        keep = None if batch.keep is None else real
         if self.objective is Objective.masked:
-            drawn = torch.from_numpy(
-                draw_tokens(there.numpy(), batch.index.numpy(), seed=seed, share=MASKED)
+            masked = torch.from_numpy(
+                draw_tokens(real.numpy(), batch.index.numpy(), seed=seed, share=MASKED)
             )
-            weight: Tensor | None = drawn.float()
-            tokens = residues.masked_fill(drawn, MASK)
+            weight: Tensor | None = masked.float()
+            tokens = residues.masked_fill(masked, MASK)
         else:
-            tokens = torch.where(there, stored[:, :-1], PAD)
+            tokens = torch.where(real, stored[:, :-1], PAD)
             tokens[:, 0] = BEGIN
             weight = None if keep is None else keep.float()
         return batch._replace(
@@ -309,42 +312,39 @@ class Proteins(RowsTask, LanguageTask):
         )
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baseline of residue frequencies, on exactly the answers that are judged.
-
-        The frequencies are those of the residues that a model sees of train.
-        """
+        """Compute the baseline of residue frequencies in train, on the residues that are scored."""
         residues = slice(FIRST, None)
-        frequencies = self._counted("train", judged=False).numpy()[residues]
-        seen = self._counted(split, judged=True).numpy()[residues]
-        return [unigram_baseline(frequencies, seen, partial(self.derived_metrics, split))]
+        frequencies = self._count_residues("train", scored=False).numpy()[residues]
+        targets = self._count_residues(split, scored=True).numpy()[residues]
+        return [unigram_baseline(frequencies, targets, partial(self.derived_metrics, split))]
 
-    def _counted(self, split: str, *, judged: bool) -> Int[Tensor, " v"]:
-        """Count the residues of a split that a model sees, or those that are judged."""
+    def _count_residues(self, split: str, *, scored: bool) -> Int[Tensor, " v"]:
+        """Return how often each residue occurs in `split`; if `scored`, only those that count."""
         if self.form is ProteinForm.concatenated:
             return torch.from_numpy(count_tokens(self.split(split).tokens, VOCABULARY))
         total = torch.zeros(VOCABULARY, dtype=torch.int64)
-        every = np.arange(self.examples(split))
-        plan = np.split(every, range(BATCH_SIZE, len(every), BATCH_SIZE))
+        examples = np.arange(self.examples(split))
+        plan = np.split(examples, range(BATCH_SIZE, len(examples), BATCH_SIZE))
         for batch in self.read(split, plan, 0):
-            there = batch.target != PAD
-            if judged and batch.weight is not None:
-                there &= batch.weight > 0
-            total += torch.bincount(batch.target[there], minlength=VOCABULARY)
+            counted = batch.target != PAD
+            if scored and batch.weight is not None:
+                counted &= batch.weight > 0
+            total += torch.bincount(batch.target[counted], minlength=VOCABULARY)
         return total
 
     def encode(self, text: str) -> Integer[np.ndarray, " n"]:
-        """Return the ids of residues and signs. ValueError for other letters."""
+        """Return the ids of residues and signs; raise ValueError for other letters."""
         return encode_residues(text)
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
-        """Return how ids are written."""
+        """Return the signs of ids."""
         return to_text(ids)
 
     def describe(self, split: str, index: int) -> str:
-        """Return an example as evaluation shows it, and the masked residues where there are."""
+        """Return an example of evaluation as text, with the masked residues if there are any."""
         number = self.examples(split)
         if not 0 <= index < number:
-            raise IndexError(f"{split} has examples 0 to {number - 1}: got {index}")
+            raise IndexError(f"{split} has the examples 0 to {number - 1}: got example {index}")
         data = self.split(split)
         if self.form is ProteinForm.concatenated:
             return _wrapped(to_text(data.tokens[index * self.length : (index + 1) * self.length]))
@@ -352,15 +352,15 @@ class Proteins(RowsTask, LanguageTask):
         residues = np.array(row[1 : self.max_length])
         if self.objective is Objective.causal:
             return _wrapped(to_text(residues))
-        drawn = draw_tokens(
+        (masked,) = draw_tokens(
             np.ones((1, len(residues)), bool), np.array([index]), seed=0, share=MASKED
         )
-        masked = np.where(drawn[0], MASK, residues)
-        return f"{_wrapped(to_text(masked))}\n-> {to_text(residues[drawn[0]])}"
+        tokens = np.where(masked, MASK, residues)
+        return f"{_wrapped(to_text(tokens))}\n-> {to_text(residues[masked])}"
 
 
 def residues_alone(batch: Batch) -> Batch:
-    """Return a batch of a stream in which an answer counts where it is a residue."""
+    """Return a batch of windows with weight 0 at end tokens, so that only residues count."""
     weight = (batch.target != END).float()
     return batch._replace(weight=weight if batch.weight is None else weight * batch.weight)
 

@@ -106,7 +106,7 @@ def test_shared_examples_and_labels_without_rows_are_said(tmp_path):
     task = prepared(path, rows, test=str(path))
     assert "90 of 100 test examples (90.00%)" in task.remarks["test"]
     assert "has the label 'y'" in task.remarks["labels"]
-    assert "90.00% of test also in train" in check_disjoint(task).detail
+    assert "90.00% of the test examples are in train as well" in check_disjoint(task).detail
 
 
 @pytest.mark.parametrize("train", [1, 2, 3, 5, 15, 16, 20])

@@ -191,7 +191,7 @@ def test_few_rows_stand_in_several_splits_and_it_is_said():
     assert task.copies_allowed("train", "test") == 1
     finding = check_disjoint(task)
     assert finding.passed
-    assert "of test also in train" in finding.detail
+    assert "of the test examples are in train" in finding.detail
     longer = Permutations(group=Group.s3, length=3, test_length=30, **FEW)
     assert longer.copies_allowed("train", "validation") == 1
     assert longer.copies_allowed("train", "test") == 0
@@ -200,21 +200,24 @@ def test_few_rows_stand_in_several_splits_and_it_is_said():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MQAR(length=30, pairs=8), r"length=30: 8 pairs .* need at least 32 tokens"),
-        (lambda: MQAR(test_length=8, pairs=4), r"task\.test_length=8: .* at least 16 tokens"),
-        (lambda: MQAR(pairs=8, vocabulary=16), r"16 has 7 keys for task\.pairs=8.*at least 18"),
-        (lambda: MQAR(pairs=0), r"pairs=0: wanted at least 1"),
-        (lambda: MQAR(power=0.0), r"power=0.0: wanted above 0, at most 1"),
-        (lambda: SelectiveCopy(length=31), r"16 items and as many marks need at least 32 tokens"),
-        (lambda: SelectiveCopy(symbols=0), r"task\.symbols=0: wanted at least 1"),
-        (lambda: Induction(length=2), r"task\.length=2: .* at least 3 tokens"),
-        (lambda: Induction(symbols=0), r"symbols=0: wanted at least 1"),
-        (lambda: Duplicate(length=33), r"even number of tokens; wanted 32 or 34"),
-        (lambda: Duplicate(length=32, test_length=33), r"task\.test_length=33"),
-        (lambda: Duplicate(length=2), r"at least 4 tokens"),
-        (lambda: Permutations(length=0), r"length=0: products need at least 1"),
-        (lambda: Permutations(test_examples=0), r"task\.test_examples=0: wanted at least 1"),
-        (lambda: Permutations(data_seed=-1), r"data_seed=-1: wanted at least 0"),
+        (lambda: MQAR(length=30, pairs=8), r"length must be at least 32, .* 8 pairs"),
+        (lambda: MQAR(test_length=8, pairs=4), r"task\.test_length must be at least 16"),
+        (
+            lambda: MQAR(pairs=8, vocabulary=16),
+            r"at least 18 for task\.pairs=8: got 16, which has 7 keys",
+        ),
+        (lambda: MQAR(pairs=0), r"must be at least 1: got task\.pairs=0"),
+        (lambda: MQAR(power=0.0), r"task\.power must lie in \(0, 1\]: got 0\.0"),
+        (lambda: SelectiveCopy(length=31), r"must be at least 32, .* 16 marks"),
+        (lambda: SelectiveCopy(symbols=0), r"must be at least 1: got task\.symbols=0"),
+        (lambda: Induction(length=2), r"task\.length must be at least 3"),
+        (lambda: Induction(symbols=0), r"must be at least 1: got task\.symbols=0"),
+        (lambda: Duplicate(length=33), r"must be even, .* wanted 32 or 34"),
+        (lambda: Duplicate(length=32, test_length=33), r"task\.test_length must be even"),
+        (lambda: Duplicate(length=2), r"must be at least 4"),
+        (lambda: Permutations(length=0), r"length must be at least 1"),
+        (lambda: Permutations(test_examples=0), r"must be at least 1: got task\.test_examples=0"),
+        (lambda: Permutations(data_seed=-1), r"data_seed must be at least 0: got -1"),
     ],
 )
 def test_impossible_options(make, message):

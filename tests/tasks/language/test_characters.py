@@ -58,7 +58,7 @@ def test_packed_files_and_folders(file, ending):
 
 
 def test_another_size_is_refused_unless_it_is_a_part(file):
-    with pytest.raises(BadData, match=r"5,400 bytes, wanted 100,000,000.*task\.partial=true"):
+    with pytest.raises(BadData, match=r"5,400 bytes; wanted 100,000,000.*task\.partial=true"):
         Characters(path=str(file)).prepare()
 
 
@@ -161,14 +161,14 @@ def test_text8_from_a_data_set_has_its_own_splits(tmp_path):
     ]
     assert task.describe("test", 0) == "mat "
     assert task.spec.source == "datasets: a (a part)"
-    with pytest.raises(BadData, match=r"train has 11 characters, wanted 90,000,000.*partial"):
+    with pytest.raises(BadData, match=r"train split has 11 characters; wanted 90,000,000.*partial"):
         Characters(path=path, **options).prepare()
     path = parquet(tmp_path / "b", train=["the", "cat"], validation=["on a"], test=["mat on"])
-    with pytest.raises(BadData, match="train: 2 rows, wanted one"):
+    with pytest.raises(BadData, match="train: the split has 2 rows; wanted one"):
         Characters(path=path, partial=True, **options).prepare()
     with pytest.raises(NotPrepared, match=r"missing; .*afmck/text8/tree/58c74e96.*GFDL"):
         Characters(path=str(tmp_path / "c"), **options).prepare()
-    with pytest.raises(ValueError, match="text8 alone"):
+    with pytest.raises(ValueError, match=r"needs task\.corpus=text8"):
         Characters(source=CharacterSource.datasets)
 
 

@@ -145,7 +145,7 @@ def test_rare_characters_are_unknown_and_remarked(tmp_path):
     assert written(task, "test").endswith("ba��")
     assert task.remarks["test"].startswith("4 of ")
     assert task.encode("abba").tolist() == [0, 1, 1, 0]
-    with pytest.raises(ValueError, match="train does not contain 'x'"):
+    with pytest.raises(ValueError, match="train does not contain the characters 'x'"):
         task.encode("axb")
 
 
@@ -187,9 +187,12 @@ def test_batches_tell_documents_apart(notes, one):
 BAD = {
     "binary.txt": (b"\x89PNG\r\n\x1a\n\0\0", r"binary\.txt: byte 0 is not UTF-8"),
     "latin.txt": (b"caf\xe9 au lait\n", r"latin\.txt: byte 3 is not UTF-8"),
-    "wide.txt": ("\ufeffwide".encode("utf-16-le"), "byte order mark of UTF-16: save it as UTF-8"),
-    "nul.txt": (b"one\ntwo\0\n", r"nul\.txt, line 2: it contains a byte 0"),
-    "empty.txt": (b"", r"empty\.txt is empty \(0 bytes\)"),
+    "wide.txt": (
+        "\ufeffwide".encode("utf-16-le"),
+        "byte order mark of UTF-16; save this file as UTF-8",
+    ),
+    "nul.txt": (b"one\ntwo\0\n", r"nul\.txt, line 2: the line contains a byte 0"),
+    "empty.txt": (b"", r"empty\.txt is an empty file \(0 bytes\)"),
     "short.txt": (b"abc\n", "the train split has|the validation split has .* tokens"),
     "damaged.txt.gz": (gzip.compress(b"text " * 99)[:-9], r"damaged\.txt\.gz"),
 }
@@ -230,13 +233,13 @@ def test_json_lines_are_no_text(tmp_path, name, content, refused):
         prepared(tmp_path / name)
         return
     for units in (CorpusUnits.bytes, CorpusUnits.words):
-        with pytest.raises(BadData, match=r"is JSON Lines.* such as 'story', each as a file"):
+        with pytest.raises(BadData, match=r"is JSON Lines.* such as 'story', as a file"):
             prepared(tmp_path / name, units=units)
 
 
 def test_a_bad_file_among_others_says_how_to_leave_it_out(notes):
     (notes / "z.bin").write_bytes(b"\xff\xff")
-    with pytest.raises(BadData, match=r"z\.bin: byte 0 .*'notes/\*\.txt' excludes other files"):
+    with pytest.raises(BadData, match=r"z\.bin: byte 0 .*'notes/\*\.txt' to exclude other files"):
         prepared(notes)
 
 
@@ -244,7 +247,7 @@ def test_a_bad_file_among_others_says_how_to_leave_it_out(notes):
 def test_what_is_not_there_is_named(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(
-        NotPrepared, match=r"task\.train=.*(is missing|contains no file): name a text"
+        NotPrepared, match=r"task\.train=.*(is missing|contains no file); set this option to a text"
     ):
         prepared(tmp_path / name)
 
@@ -280,7 +283,7 @@ def test_a_tokenizer_that_loses_text_is_refused(one, tmp_path):
 
 
 def test_too_many_sub_words_say_how_many_there_are(one):
-    with pytest.raises(BadData, match=r"wanted 8,000: set task\.subword_vocabulary=\d+ or less"):
+    with pytest.raises(BadData, match=r"wanted 8,000; set task\.subword_vocabulary=\d+ or less"):
         prepared(one, units=CorpusUnits.subwords)
 
 

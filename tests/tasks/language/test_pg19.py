@@ -92,30 +92,36 @@ def test_what_is_no_utf8(folder):
 
 def test_files_that_are_no_books(folder):
     (folder / "test" / "31.txt").write_bytes(b" \n")
-    with pytest.raises(BadData, match=r"test/31\.txt is empty \(2 bytes\)"):
+    with pytest.raises(BadData, match=r"test/31\.txt is an empty book \(2 bytes\)"):
         part(folder).prepare()
     (folder / "test" / "notes.txt").write_bytes(b"x")
-    with pytest.raises(BadData, match=r"notes\.txt is not named ID\.txt"):
+    with pytest.raises(BadData, match=r"notes\.txt is no book, .* ID\.txt"):
         part(folder).prepare()
     for file in (folder / "test").iterdir():
         file.unlink()
-    with pytest.raises(BadData, match="contains no book"):
+    with pytest.raises(BadData, match="contains no books"):
         part(folder).prepare()
     shutil.rmtree(folder / "test")
-    with pytest.raises(NotPrepared, match=r"no folders train/, validation/, test/.*28,602 books"):
+    with pytest.raises(
+        NotPrepared, match=r"not have the folders train/, validation/, test/.*28,602 books"
+    ):
         part(folder).prepare()
-    with pytest.raises(NotPrepared, match=r"downloads/pg19 is missing; put train/.*Apache-2\.0"):
+    with pytest.raises(
+        NotPrepared, match=r"downloads/pg19 is missing; download train/.*Apache-2\.0"
+    ):
         PG19().prepare()
 
 
 def test_a_whole_corpus_has_the_published_books_and_words(folder, monkeypatch):
-    with pytest.raises(BadData, match=r"train split has 2 books of 12 words, wanted 28,602 of"):
+    with pytest.raises(BadData, match=r"train split has 2 books with 12 words; wanted 28,602"):
         part(folder, partial=False).prepare()
     books = {"train": 2, "validation": 1, "test": 2}
     monkeypatch.setattr(pg19_files, "BOOKS", books)
     words = {"train": 12, "validation": 3, "test": 1000}
     monkeypatch.setattr(pg19_files, "WORDS", words)
-    with pytest.raises(BadData, match=r"test split has 2 books of 4 words, wanted 2 of 1,000"):
+    with pytest.raises(
+        BadData, match=r"test split has 2 books with 4 words; wanted 2 books with 1,000"
+    ):
         part(folder, partial=False).prepare()
     many = b"a few words more \n" * 250
     (folder / "test" / "31.txt").write_bytes(many)
@@ -155,5 +161,5 @@ def test_within_documents_a_token_is_numbered_by_its_book(folder):
     )
     assert trained.document.shape == trained.target.shape
     assert trained.document_position is None
-    with pytest.raises(ValueError, match="a state mixes documents"):
+    with pytest.raises(ValueError, match="mixes documents"):
         part(folder, length=8, regime="memory", memory=8, within_documents=True)

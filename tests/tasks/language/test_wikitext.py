@@ -133,7 +133,9 @@ def test_rows_of_a_data_set_are_lines(folder, tmp_path):
             task.prepare()
         for split in SPLITS:
             assert rows.split(split).tokens.tolist() == files.split(split).tokens.tolist()
-    with pytest.raises(NotPrepared, match=r"is missing: put parquet files of Salesforce/wikitext"):
+    with pytest.raises(
+        NotPrepared, match=r"is missing; download the parquet files of Salesforce/wikitext"
+    ):
         words(tmp_path / "nowhere", source=WikiTextSource.datasets).prepare()
 
 
@@ -151,7 +153,7 @@ def test_the_hub_without_a_network_says_what_to_fetch(monkeypatch):
 
 
 def test_a_split_of_another_size_is_refused(folder):
-    with pytest.raises(BadData, match=r"9 words, <unk> .*wanted 33,278.*vocabulary_size=9"):
+    with pytest.raises(BadData, match=r"9 different words .*wanted 33,278.*vocabulary_size=9"):
         words(folder, partial=False, vocabulary_size=None).prepare()
     match = r"train split has 17 words.*wanted 2,088,628.*task\.partial=true"
     for task in (words(folder, partial=False), subwords(folder, partial=False)):
@@ -193,7 +195,7 @@ def test_unknown_words(folder, caplog):
     task = words(folder, unknown=Unknown.unk)
     task.prepare()
     assert task.split("validation").tokens.tolist() == [0, 1, 7, 8, 5, 7, 4, 0]
-    assert "1 words that are missing from the vocabulary were read as <unk>" in caplog.text
+    assert "read 1 words that are missing from the vocabulary as <unk>" in caplog.text
 
 
 def test_missing_damaged_and_empty_files(folder, tmp_path):
@@ -203,7 +205,7 @@ def test_missing_damaged_and_empty_files(folder, tmp_path):
     with pytest.raises(BadData, match=r"wiki\.test\.tokens: byte 2 is not UTF-8"):
         words(folder).prepare()
     (folder / "wiki.test.tokens").write_bytes(b"")
-    with pytest.raises(BadData, match=r"wiki\.test\.tokens is empty"):
+    with pytest.raises(BadData, match=r"wiki\.test\.tokens is an empty file"):
         words(folder).prepare()
     (folder / "wiki.test.tokens").unlink()
     with pytest.raises(NotPrepared, match=r"lacks wiki\.test\.tokens"):
@@ -213,7 +215,7 @@ def test_missing_damaged_and_empty_files(folder, tmp_path):
         words(folder).prepare()
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("wikitext-2-raw/wiki.train.raw", "x")
-    with pytest.raises(BadData, match=r"contains wiki\.train\.raw, wanted wiki\.train\.tokens"):
+    with pytest.raises(BadData, match=r"contains wiki\.train\.raw, but not wiki\.train\.tokens"):
         words(tmp_path / "other.zip").prepare()
 
 
@@ -226,7 +228,7 @@ def test_the_public_archive_is_looked_for_and_checked(tmp_path, monkeypatch):
     place.mkdir(parents=True)
     monkeypatch.setenv("LRA_DATA", str(place.parent))
     (place / "wikitext-103-v1.zip").write_bytes(b"PK")
-    with pytest.raises(BadData, match=r"SHA-256 .*, wanted 242ba0f2"):
+    with pytest.raises(BadData, match=r"SHA-256 .*; wanted 242ba0f2"):
         WikiText().prepare()
 
 
@@ -244,7 +246,9 @@ def test_a_store_of_another_tokeniser_is_found(folder):
     task = subwords(folder)
     task.prepare()
     task.store().about["tokenizer_sha256"] = "0" * 64
-    with pytest.raises(BadData, match=r"was made with another bpe 262: .*delete this folder"):
+    with pytest.raises(
+        BadData, match=r"was made with another tokeniser \(bpe 262\): .*delete this folder"
+    ):
         task.verify()
 
 
@@ -283,7 +287,7 @@ def test_a_text_of_ones_own_is_read_and_written(folder):
     ids = task.encode("the cat\nthe <unk>")
     assert ids.tolist() == [1, 3, 0, 1, 5]
     assert task.decode(ids) == "the cat <eos>\nthe <unk>"
-    with pytest.raises(ValueError, match="does not contain 'fish', 'Dog': choose other words"):
+    with pytest.raises(ValueError, match="does not contain 'fish', 'Dog'; use other words"):
         task.encode("the fish saw fish Dog")
     task = subwords(folder)
     task.prepare()

@@ -37,7 +37,7 @@ def test_ids_follow_count_then_word():
 
 
 def test_another_number_of_words_is_refused():
-    with pytest.raises(BadData, match=r"7 words.*wanted 9.*task\.vocabulary_size=7"):
+    with pytest.raises(BadData, match=r"7 different words.*wanted 9.*task\.vocabulary_size=7"):
         words(9).learn(train)
 
 
@@ -68,7 +68,7 @@ def test_no_utf8_and_no_text_are_refused(monkeypatch):
     monkeypatch.setattr(lines, "BLOCK_BYTES", 4)
     with pytest.raises(BadData, match=r"f\.txt: byte 8 is not UTF-8.*\\xff"):
         list(file_blocks(io.BytesIO(b"abc\n\ndef\xff\n"), "f.txt"))
-    with pytest.raises(BadData, match=r"f\.txt is empty"):
+    with pytest.raises(BadData, match=r"f\.txt is an empty file"):
         list(file_blocks(io.BytesIO(b""), "f.txt"))
 
 
@@ -82,7 +82,7 @@ def test_a_vocabulary_changed_by_hand_is_found():
     made.learn(train)
     file = made._file.folder / "vocabulary.txt"
     file.write_text(file.read_text().replace("A", "B"))
-    with pytest.raises(BadData, match=r"vocabulary\.txt: SHA-256 .* was changed; delete this"):
+    with pytest.raises(BadData, match=r"vocabulary\.txt: the file was changed: .*; delete this"):
         words(7).learn(train)
     with pytest.raises(BadData, match="was changed"):
         _ = made.sha256
@@ -98,7 +98,7 @@ def test_the_vocabulary_of_another_text_is_found():
 
 
 @pytest.mark.parametrize(
-    ("manifest", "message"), [("{", "cannot be read"), (json.dumps({"format": 9}), "format 9")]
+    ("manifest", "message"), [("{", "lra cannot read"), (json.dumps({"format": 9}), "format is 9")]
 )
 def test_a_broken_manifest(manifest, message):
     made = words(7)

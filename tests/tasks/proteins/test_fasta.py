@@ -55,7 +55,7 @@ def test_a_changed_byte_of_a_packed_file_is_damage_and_no_strange_residue(tmp_pa
         with pytest.raises(BadData, match="the gzip stream is damaged within"):
             list(read_fasta(path))
     path.write_bytes(gzip.compress(b">a\nMK1\n"))
-    with pytest.raises(BadData, match="'1' at residue 3"):  # sound, and no protein
+    with pytest.raises(BadData, match="at residue 3 is '1'"):  # sound, and no protein
         list(read_fasta(path))
 
 
@@ -63,25 +63,25 @@ def test_unusual_residues_stay_and_j_becomes_x(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         (record,) = read_fasta(written(tmp_path, b">a\nABJOUXZj\n"))
     assert record == ProteinRecord("a", b"ABXOUXZX")
-    assert "2 J (L or I) read as X" in caplog.text
+    assert "read 2 J (leucine or isoleucine) as X" in caplog.text
 
 
 def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
     content = b">e1\n>sp|P1|A\nMK\n>e2\n\n*\n>\n"
     assert list(read_fasta(written(tmp_path, content))) == [ProteinRecord("P1", b"MK")]
-    assert "3 records without residues are skipped, the first is record 1 (e1)" in caplog.text
+    assert "skips 3 records without residues; the first is record 1 (e1)" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b">a\nMK-T\n", r"record 1 \(a\): '-' at residue 3, wanted one of ACDEF.*gaps"),
-        (b">a\nMK\n>b x\nM.T\n", r"record 2 \(b\): '\.' at residue 2"),
-        (b">\nMK1\n", r"record 1 \(without a name\): '1' at residue 3.*correct or drop"),
-        (b">a\nM*KT\n", r"'\*' at residue 2.*a stop inside"),
+        (b">a\nMK-T\n", r"record 1 \(a\): .* residue 3 is '-'; wanted one of ACDEF.*gaps"),
+        (b">a\nMK\n>b x\nM.T\n", r"record 2 \(b\): .* residue 2 is '\.'"),
+        (b">\nMK1\n", r"record 1 \(without a name\): .* residue 3 is '1'.*correct the"),
+        (b">a\nM*KT\n", r"residue 2 is '\*'.*a stop ends"),
         (b">a\nM\xf6K\n", "at residue 2"),
-        (b"MKT\n>a\nMK\n", r"line 1: 'MKT' before the first header"),
-        (b"{}\n", "is this a complete FASTA file"),
+        (b"MKT\n>a\nMK\n", r"line 1: got 'MKT' before the first header"),
+        (b"{}\n", "use a complete FASTA file"),
         (b"", "contains no record"),
         (b"\n\n", "contains no record"),
         *(

@@ -57,10 +57,10 @@ def test_held_out_families_are_in_no_other_split(file, tmp_path, caplog):
 @pytest.mark.parametrize(
     ("rows", "heads", "message"),
     [
-        (["P1\tx\tPF99999;"], "Entry\tReviewed\tPfam", "none of 1 annotated sequences belongs"),
+        (["P1\tx\tPF99999;"], "Entry\tReviewed\tPfam", "none of the 1 annotated sequences belongs"),
         (["Z1\tx\tPF00001;"], "Entry\tReviewed\tPfam", r"has none of the 300.*'P0'"),
         (["P1\tx\tPF00001;"], "Entry\tReviewed\tFamily", "wanted Entry and Pfam"),
-        (["P1\tx"], "Entry\tReviewed\tPfam", "line 2: 2 columns, wanted 3"),
+        (["P1\tx"], "Entry\tReviewed\tPfam", "line 2: the row has 2 columns; wanted 3"),
         ([], "Entry\tReviewed\tPfam", "contains no row"),
     ],
 )

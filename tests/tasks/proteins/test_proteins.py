@@ -201,7 +201,9 @@ def test_a_data_set_from_a_folder(tmp_path):
     with pytest.raises(BadData, match="wanted residues"):
         prepared(source=ProteinSource.datasets, path=str(folder), column="residues")
     (folder / "test.csv").write_text("Sequence,Name\nMK-T,x\n")
-    with pytest.raises(BadData, match=r"test, record 1 \(Sequence\): '-' at residue 3"):
+    with pytest.raises(
+        BadData, match=r"test, record 1 \(Sequence\): the character at residue 3 is '-'"
+    ):
         prepared(source=ProteinSource.datasets, path=str(folder))
 
 
@@ -213,7 +215,7 @@ def test_a_data_set_that_is_not_to_be_had(monkeypatch, error):
     monkeypatch.setattr("datasets.load_dataset", refuse)
     task = Proteins(source=ProteinSource.datasets, revision="a" * 40)
     assert task.spec.source == "khairi/uniprot-swissprot@aaaaaaaaaa"
-    with pytest.raises(NotPrepared, match=r"no khairi.* at aaa.*name their folder by task\.path"):
+    with pytest.raises(NotPrepared, match=r"no khairi.* at aaa.*set task\.path to their folder"):
         task.prepare()
 
 
@@ -237,7 +239,7 @@ def test_the_downloaded_file_is_found(file):
 
 
 def test_too_few_sequences_for_three_splits(tmp_path):
-    with pytest.raises(BadData, match=r"no sequence falls into the .* split"):
+    with pytest.raises(BadData, match=r"split has none of the .* sequences"):
         prepared(path=fasta(tmp_path / "a.fa", ["MK", "ML"]))
 
 
