@@ -252,7 +252,7 @@ def _hub_records(
         loaded = datasets.load_dataset(name, revision=revision, cache_dir=cache)
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
-            f"lra cannot reach the data set {name} on the hub, and the cache does not have it "
+            f"{name} cannot be reached on the hub, and the cache of lra does not have it "
             f"({reason(error)}); download its files on another machine and set task.train, "
             "task.validation and task.test to these files"
         ) from error

@@ -66,7 +66,7 @@ def load(
         raise
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
-            f"lra cannot reach the data set {name} on the hub, and the cache does not have it "
+            f"{name} cannot be reached on the hub, and the cache of lra does not have it "
             f"({reason(error)}); {instructions}"
         ) from error
     except (

@@ -304,7 +304,7 @@ def _interruption(url: str, partial: Path, length: int, size: int, error: Except
     """Return the message about a download that ended after `length` bytes, without remedies."""
     reason = "" if error is None else f" ({type(error).__name__}: {error})"
     if not length and isinstance(error, urllib.error.URLError):
-        return f"lra cannot reach {url}{reason};"
+        return f"{url} cannot be reached{reason};"
     return (
         f"{url}: the connection ended after {length} of {size} bytes{reason}; rerun the same "
         f"command to resume from {partial}, or"

@@ -47,7 +47,7 @@ ANSWERS = {
     "generate": "has no causal language model|the prompt from stdin is empty",
     "compare": "unknown (model|value|sweep|setting)|no results of",
     "verify": "no CUDA|(sees|finds) no GPU|No module named 'fla'|checks passed, [1-9]",
-    "data": "is missing: |are not prepared|cannot be reached|no WikiText there|no FASTA file there",
+    "data": "is missing[:;,] |are not prepared|cannot be reached|contains no (WikiText|FASTA file)",
 }
 """Right answers to commands whose cells, GPU or archives are not here; checks that fail are one."""
 STORED = {

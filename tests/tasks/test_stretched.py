@@ -69,7 +69,7 @@ def test_language_tasks_change_the_window_alone() -> None:
 
 
 def test_with_a_memory_the_window_says_nothing() -> None:
-    with pytest.raises(ValueError, match="regime=memory a model reads a state of 8 tokens"):
+    with pytest.raises(ValueError, match="a model also reads a state of 8 tokens"):
         text(regime=Regime.memory, memory=8).stretched(2.0)
 
 

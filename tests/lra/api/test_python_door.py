@@ -252,7 +252,7 @@ REFUSED = {
         lambda: lra.run(optim={"steps": 10, "warmup_steps": 50}),
         r'type optim=\{"warmup_steps": 10\} or fewer',
     ),
-    "no text": (lambda: lra.task("corpus"), "got train=None; name a text file"),
+    "no text": (lambda: lra.task("corpus"), "must name your text: got null"),
     "no words": (lambda: lra.run(3), "wanted the arguments of `lra run`"),
     "plugins as a text": (lambda: lra.run("", plugins="mine"), r"wanted a list of names"),
     "a path for rows": (lambda: lra.table("results"), r"wanted rows, as lra\.rows\(path\)"),
@@ -336,7 +336,7 @@ def test_a_task_without_a_name_says_so() -> None:
     name = MQAR.name
     del MQAR.name
     try:
-        with pytest.raises(ValueError, match="Nameless: wanted a class attribute `name`"):
+        with pytest.raises(ValueError, match="the class Nameless needs an attribute `name`"):
             Nameless(length=16, pairs=2)
     finally:
         MQAR.name = name

@@ -202,10 +202,10 @@ def test_task_yaml_lists_exactly_the_constructor(name: str) -> None:
         with pytest.raises(ConfigError, match=r"set either task\.train"):
             named_task(name)
     elif name == "text_pairs":
-        with pytest.raises(ConfigError, match=r"must be a file of pairs by task\.train"):
+        with pytest.raises(ConfigError, match=r"task\.train must be a file of pairs"):
             named_task(name)
     elif name == "corpus":
-        with pytest.raises(ConfigError, match=r"your text is missing: got task\.train=null"):
+        with pytest.raises(ConfigError, match=r"task\.train must name your text: got null"):
             named_task(name)
     elif name in {"retrieval", "pg19", "proteins", "proteins_masked"}:  # they need files
         assert named_task(name, ["source=sample"]).spec.name in name

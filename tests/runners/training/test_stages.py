@@ -214,7 +214,10 @@ def test_one_stage_like_the_rest_changes_nothing():
             [{"steps": 2}, {"steps": 2, "length": 17}],
             r"runner.stages\[1\]\.length=17 is more than the 16 tokens .* evaluation_length=17",
         ),
-        ([{"steps": 2, "batch_size": 60}], r"runner.stages\[0\]: 60 streams of windows of 16 need"),
+        (
+            [{"steps": 2, "batch_size": 60}],
+            r"runner.stages\[0\]: 60 rows of contiguous windows of 16 tokens need",
+        ),
     ],
 )
 def test_stages_that_cannot_be_are_refused_before_the_first_step(stages, message):

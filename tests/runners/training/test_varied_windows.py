@@ -93,8 +93,8 @@ def test_resume_goes_on_to_the_bit(tmp_path):
     ("make", "options", "message"),
     [
         (lambda: task_of(**TEXT, regime=Regime.non_overlapping, memory=0, contiguous=False), {},
-         "got task.contiguous=false; set it to true"),
-        (lambda: task_of(length=16), {}, "type task.evaluation_length=22 or more"),
+         "got task.contiguous=false; set task.contiguous=true"),
+        (lambda: task_of(length=16), {}, "set task.evaluation_length=22 or more"),
         (Tiny, {}, "needs a task that reads windows of a"),
         (lambda: task_of(**TEXT), {"stages": [{"steps": 2, "accumulate": 2}]},
          r"but runner.stages\[0\].accumulate=2 uses several windows"),

@@ -86,7 +86,7 @@ def test_pairs_and_numbers_as_labels(tmp_path):
         ([*ROWS, ("", "ham")], ("text", "label"), "line 62, text"),
         (ROWS, ("message", "label"), "without text; set task.text"),
         ([], ("text", "label"), "mine.csv"),
-        (ROWS[:3], ("text", "label"), "too few|at least one for each split"),
+        (ROWS[:3], ("text", "label"), "too few|at least one text for each split"),
     ],
 )
 def test_bad_tables(tmp_path, rows, header, message):

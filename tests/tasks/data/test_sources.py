@@ -121,7 +121,7 @@ def test_wrong_hash_is_refused_and_removed(server, tmp_path):
 
 
 def test_unreachable_server_says_what_to_do(tmp_path):
-    with pytest.raises(NotPrepared, match=r"cannot reach.*put it there by hand"):
+    with pytest.raises(NotPrepared, match=r"cannot be reached.*put it there by hand"):
         download(
             "http://127.0.0.1:9/data",
             tmp_path / "data",

@@ -188,7 +188,7 @@ def test_unknown_split_and_unprepared_task():
     with pytest.raises(NotPrepared, match="lra data prepare"):
         task.batches("train", batch_size=4, seed=0)
     task.prepare()
-    with pytest.raises(ValueError, match="unknown split 'dev': wanted one of train, validation"):
+    with pytest.raises(ValueError, match="split: got 'dev'; wanted one of train, validation"):
         task.batches("dev", batch_size=4, seed=0)
     with pytest.raises(IndexError, match=r"examples 0 to 99: got example 100"):
         task.describe("test", 100)
@@ -201,7 +201,7 @@ def test_damage_after_preparing_is_found():
     task.verify()
     path = task.folder / "test.targets.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\x00")
-    with pytest.raises(BadData, match=r"test.targets.npy: SHA-256"):
+    with pytest.raises(BadData, match=r"SHA-256 of test.targets.npy is"):
         task.verify()
 
 

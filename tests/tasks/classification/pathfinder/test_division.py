@@ -119,7 +119,7 @@ def test_both_copies_of_path_x_are_found_and_told_apart(tmp_path):
     assert made.spec.source == f"files: pathfinder128/{HARD} (a part)"
     inner = pictures(root / "lra_release" / "pathfinder128" / HARD, side=128, shift=1)
     with pytest.raises(
-        BadData, match=r"contains pathfinder128.*2 times: .*name one folder by task"
+        BadData, match=r"contains the folder pathfinder128.*2 times: .*set task.path to one"
     ):
         task(root, side=128)
     nested = task(inner, side=128)
