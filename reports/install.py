@@ -1,4 +1,4 @@
-"""A report's files in their folder: an earlier report's go, those that no report wrote stay."""
+"""Move a report's files into its folder: files of an earlier report are replaced, others stay."""
 
 import json
 import os
@@ -20,37 +20,41 @@ def install(source: Path, folder: Path, names: Sequence[str]) -> None:
     """Move the files of a complete report into its folder.
 
     Args:
-        source: where they were written, on the same disk.
-        folder: of the report.
-        names: of the files.
+        source: the temporary folder in which the files were written, on the same disk.
+        folder: the folder of the report.
+        names: the names of the files.
 
     Raises:
-        ForeignFile: a file that no report wrote stands in the way.
+        ForeignFile: the folder has a file of one of these names that no report wrote.
     """
-    before = _written_before(folder)
-    foreign = [n for n in names if (folder / n).exists() and n not in before]
+    earlier_files = _read_manifest(folder)
+    foreign = [n for n in names if (folder / n).exists() and n not in earlier_files]
     if foreign:
         raise ForeignFile(
             f"{folder} holds files that `lra report` did not write: {', '.join(foreign)}; "
-            "name another folder (--out) or move them away"
+            "name another folder with --out, or move these files away"
         )
     manifest = folder / MANIFEST
 
-    def record(files: set[str]) -> None:
+    def write_manifest(files: set[str]) -> None:
         draft = source / MANIFEST
         draft.write_text(json.dumps({"files": sorted(files)}, indent=1) + "\n", encoding="utf-8")
         draft.replace(manifest)
 
-    # a report cut off here must still know all of its files
-    record(before | set(names))
-    for name in before - set(names):
+    # If the process is killed below, the manifest must list the old and the new files.
+    write_manifest(earlier_files | set(names))
+    for name in earlier_files - set(names):
         (folder / name).unlink(missing_ok=True)
     for name in names:
         shutil.move(source / name, folder / name)
-    record(set(names))
+    write_manifest(set(names))
 
 
-def _written_before(folder: Path) -> set[str]:
+def _read_manifest(folder: Path) -> set[str]:
+    """Return the names of the files that the last report wrote into a folder.
+
+    The set is empty if the folder has no manifest.
+    """
     manifest = folder / MANIFEST
     if not os.path.lexists(manifest):
         return set()
@@ -58,8 +62,8 @@ def _written_before(folder: Path) -> set[str]:
         names = typed_object(read_json(manifest), {"files": list})["files"]
     except (OSError, NoJson) as error:
         raise ForeignFile(
-            f"{manifest}: this file is not the list of files of a report ({error}); remove it and "
-            "the old report"
+            f"{manifest}: lra cannot read this list of the old report's files ({error}); remove "
+            "it and the old report"
         ) from error
-    # names only: a manifest must not reach outside its folder
+    # Names with a folder are dropped, so that a forged manifest deletes no file elsewhere.
     return {str(n) for n in names if Path(str(n)).name == str(n)}

@@ -1,4 +1,4 @@
-"""What the labels of rows say, and what their models are called. Reads no table."""
+"""Read the labels of rows, and make the names of their models from them."""
 
 import json
 import re
@@ -10,34 +10,42 @@ from lra.reports.style import Names, current_style
 from lra.runners.records import baseline_of
 
 RUN_MARKS = ("protocol", "scale", "changed")
-"""Labels of a run under a protocol that tell it from others: rows that differ in one are never
-merged. What was changed is named where runs of one model at one task differ in it."""
+"""Labels of a run under a protocol. Rows that differ in one of these labels are never merged. A
+model's name lists changed options if runs of this model on one task differ in them."""
 TIMED = ("time", "token_time")
-"""Metrics that every cell has which was timed at a length, be it to say why there is no number."""
+"""Every run that was timed at a length has a row of one of these metrics; if the timing failed, the
+row holds the reason."""
 READ = ("model", "task", "runner", "labels", "samples")
-"""Columns that names and other words of rows are made of."""
+"""The columns from which `columns_in_words` makes its columns."""
 
 
 def disturbance_of(row: Mapping[str, Any]) -> str:
-    """Return what disturbed the measurement of a row, or "": the one place that reads it."""
+    """Return what disturbed the measurement of a row, or "" if it was undisturbed.
+
+    All code of reports reads this label here.
+    """
     return str(row["labels"].get("disturbed", ""))
 
 
 def first_position(row: Mapping[str, Any]) -> int:
-    """Return where in its window a row's part begins: the one place that reads this label.
+    """Return the first position of the part of a window that a row measured.
 
-    It is stored as `12` or as `1,024–2,047`.
+    The label `part` holds one position, as `12`, or a range, as `1,024–2,047`.
     """
     return int(str(row["labels"]["part"]).partition("–")[0].replace(",", ""))
 
 
 def names_in(label: str) -> list[str]:
-    """Return the names in a label that lists them: `changed` or `deviations` of a run."""
+    """Return the names in a label that lists them, separated by commas: `changed`, `deviations`."""
     return [name for name in label.split(", ") if name]
 
 
 def labels_of(value: Any) -> dict[str, str]:
-    """Read one entry of the labels column: a mapping, its JSON text, or nothing."""
+    """Return the labels of a row as texts.
+
+    Args:
+        value: an entry of the column `labels`: a mapping, its JSON text, or None for no labels.
+    """
     if isinstance(value, str):
         value = json.loads(value or "{}")
     if isinstance(value, Mapping):
@@ -46,90 +54,116 @@ def labels_of(value: Any) -> dict[str, str]:
 
 
 def samples_of(value: Any) -> tuple[float, ...]:
-    """Read one entry of the samples column: a sequence or nothing."""
+    """Return an entry of the column `samples` as a tuple; an entry without samples gives ()."""
     if isinstance(value, str | Mapping) or not hasattr(value, "__len__"):
         return ()
     return tuple(float(v) for v in value)
 
 
 def columns_in_words(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return what `lra.reports.rows.prepare` makes of the columns of `READ`.
+    """Return the columns that `lra.reports.rows.prepare` adds: names of models, and labels.
 
     Args:
-        columns: as lists; with `family` and `options` where models are told apart by them.
+        columns: the columns of `READ` as lists; also `family` and `options`, if the rows have
+            these columns because several configurations of one family were run.
     """
     labels = [labels_of(value) for value in columns["labels"]]
     models = [str(model) for model in columns["model"]]
     families, options = columns.get("family", models), columns.get("options", [{}] * len(models))
-    # a file of columns, as Parquet, has every option in every row
-    options = [{k: v for k, v in each.items() if v is not None} for each in options]
+    # Parquet stores every option in every row; None means that the row's model lacks the option.
+    options = [{k: v for k, v in mapping.items() if v is not None} for mapping in options]
     parts = list(zip(models, families, options, strict=True))
     baselines = [baseline_of(model) or "" for model in models]
     marks = {
         mark: [entry.get(mark, "") for entry in labels]
         for mark in ("regime", "tokenizer", "start", *RUN_MARKS)
     }
-    kept = [entry for entry, name in zip(labels, baselines, strict=True) if not name]
-    several = [m for m in RUN_MARKS[:2] if len({entry.get(m, "") for entry in kept}) > 1]
-    places = list(zip(families, columns["task"], columns["runner"], strict=True))
-    changes: dict[tuple[Any, ...], set[str]] = {}
-    for place, changed in zip(places, marks["changed"], strict=True):
-        changes.setdefault(place, set()).add(changed)
-    short = current_style().style.names is Names.short
-    unnamed = {place: _shared(texts) if short else set() for place, texts in changes.items()}
-    plain = [
-        departures_of(
-            entry, [*several, *(("changed",) if len(changes[place]) > 1 else ())], unnamed[place]
-        )
-        for entry, place in zip(labels, places, strict=True)
-    ]
-    saved = {n: f"saved run {at}" for at, n in enumerate(sorted(_saved(labels)), 1)}
+    without_start = _departures_without_start(
+        labels, marks["changed"], columns, families, baselines
+    )
+    saved_runs = {key: f"saved run {n}" for n, key in enumerate(sorted(_start_runs(labels)), 1)}
     starts = [
-        (f"from {saved.get(entry['start'], entry['start'])}",) if "start" in entry else ()
+        (f"from {saved_runs.get(entry['start'], entry['start'])}",) if "start" in entry else ()
         for entry in labels
     ]
-    departures = list(map(tuple.__add__, plain, starts))
+    departures = list(map(tuple.__add__, without_start, starts))
     current_style().shorten(
-        (family, told, words)
-        for (_, family, told), words, name in zip(parts, departures, baselines, strict=True)
+        (family, mapping, words)
+        for (_, family, mapping), words, name in zip(parts, departures, baselines, strict=True)
         if not name
     )
     return {
         "labels": labels,
         "samples": [samples_of(value) for value in columns["samples"]],
-        "family": [family for _, family, _ in parts],
-        "options": [told for _, _, told in parts],
+        "family": list(families),
+        "options": options,
         "baseline": baselines,
         **marks,
         "departures": departures,
-        "base": list(map(_name, parts, plain)),
-        "name": list(map(_name, parts, departures)),
+        "base": list(map(_model_name, parts, without_start)),
+        "name": list(map(_model_name, parts, departures)),
         "split": [entry.get("split", "") for entry in labels],
         "reference": [entry.get("reference", "") for entry in labels],
         "disturbed": [disturbance_of({"labels": entry}) for entry in labels],
     }
 
 
-def _saved(labels: Sequence[Mapping[str, str]]) -> set[str]:
-    """Return the keys of the runs whose weights others took."""
+def _departures_without_start(
+    labels: Sequence[Mapping[str, str]],
+    changed_labels: Sequence[str],
+    columns: Mapping[str, list[Any]],
+    families: Sequence[str],
+    baselines: Sequence[str],
+) -> list[tuple[str, ...]]:
+    """Return for each row the words of `departures_of`, without what its training began from.
+
+    Args:
+        labels: the labels of each row.
+        changed_labels: the label `changed` of each row, "" if it has none.
+        columns: the columns `task` and `runner`.
+        families: the family of each row.
+        baselines: the baseline of each row, "" for a model.
+    """
+    of_models = [entry for entry, name in zip(labels, baselines, strict=True) if not name]
+    varying = [m for m in RUN_MARKS[:2] if len({entry.get(m, "") for entry in of_models}) > 1]
+    places = list(zip(families, columns["task"], columns["runner"], strict=True))
+    changes: dict[tuple[Any, ...], set[str]] = {}
+    for place, changed in zip(places, changed_labels, strict=True):
+        changes.setdefault(place, set()).add(changed)
+    short = current_style().style.names is Names.short
+    unnamed = {
+        place: _in_all_changes(texts) if short else set() for place, texts in changes.items()
+    }
+    return [
+        departures_of(
+            entry, [*varying, *(("changed",) if len(changes[place]) > 1 else ())], unnamed[place]
+        )
+        for entry, place in zip(labels, places, strict=True)
+    ]
+
+
+def _start_runs(labels: Sequence[Mapping[str, str]]) -> set[str]:
+    """Return the keys of the runs from which other runs took their first weights."""
     starts = {entry.get("start", "") for entry in labels}
     return {start for start in starts if re.fullmatch("[0-9a-f]{16}", start)}
 
 
-def _shared(changes: Collection[str]) -> set[str]:
-    """Return the names that all labels of changes hold."""
+def _in_all_changes(changes: Collection[str]) -> set[str]:
+    """Return the options that all of these labels `changed` name."""
     return set.intersection(*(set(names_in(label)) for label in changes))
 
 
 def departures_of(
     labels: Mapping[str, str], marks: Sequence[str] = (), unnamed: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return what labels say of how a model departs from its paper's.
+    """Return words for a model's name that say how it differs from the model of its paper.
+
+    For example, `("tuned: lr", "changed: depth")`.
 
     Args:
-        labels: of a row.
-        marks: those of `RUN_MARKS` that are named as well.
-        unnamed: options that are not named among the changed ones.
+        labels: the labels of a row.
+        marks: the labels of `RUN_MARKS` that the words name, too.
+        unnamed: changed options that the words omit.
     """
     variant = labels.get("variant", FAITHFUL)
     words = ["" if variant == FAITHFUL else variant, labels.get("layers", "")]
@@ -145,7 +179,8 @@ def departures_of(
     return tuple(filter(None, words))
 
 
-def _name(parts: tuple[str, str, Mapping[str, str]], departures: Sequence[str]) -> str:
+def _model_name(parts: tuple[str, str, Mapping[str, str]], departures: Sequence[str]) -> str:
+    """Return the printed name of a model, from its column `model`, its family and its options."""
     model, family, options = parts
     if baseline_of(model):
         return display_name(model, {}, departures)
@@ -153,12 +188,12 @@ def _name(parts: tuple[str, str, Mapping[str, str]], departures: Sequence[str]) 
 
 
 def name_with(row: Mapping[Any, Any], *further: str, without: Collection[str] = ()) -> str:
-    """Return another name of a row's model, made from the columns that `prepare` adds.
+    """Return the name of a row's model with further words, or without some of its options.
 
     Args:
-        row: of a prepared frame, or its columns `family`, `options` and `departures`.
-        further: words that it gains.
-        without: options that it does not name, by dotted name.
+        row: a row of a frame from `prepare`, or its columns `family`, `options`, `departures`.
+        further: words to add to the name.
+        without: dotted names of the options that the name omits.
     """
     options = {name: value for name, value in row["options"].items() if name not in without}
     return current_style().name(row["family"], options, row["departures"], further)

@@ -1,8 +1,8 @@
-"""What a model is called: put together from columns here, and parsed nowhere.
+"""Make the printed name of a model from its family, its options and its labels.
 
-`lra.reports.rows.prepare` keeps the parts as columns: `family`, the registered name; `options`,
-those by which runs of one family differ; `departures`, what labels say in addition. Who wants
-another name of the same model makes it from these.
+`lra.reports.rows.prepare` stores the parts of a name as columns: `family` is the registered name,
+`options` are the options in which runs of one family differ, and `departures` are words from
+labels. Code that needs another name of the same model makes it from these columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from lra.runners.records import digest
 
 FAITHFUL = "faithful"
-"""The variant that needs no mention: the paper's."""
+"""The variant of the paper, which a name does not mention."""
 UNTUNED, TUNED = "untuned", "tuned: "
-"""Stands behind the name of a model trained with the options that a search began from; begins what
-stands behind one trained with those that it chose."""
+"""Words in the name of a model after a hyperparameter search: UNTUNED marks training with the
+options before the search, and TUNED precedes the names of the options that the search chose."""
 LAYERS = " + "
-"""Between the families of a model's layers."""
+"""Separates the families of a model with several kinds of layers."""
 BEGINNINGS = ("mixer.", "backbone.", "processes.")
-"""Of the names of options; display names leave them out."""
+"""Beginnings of options' names that a model's name omits."""
 _LONGEST, _LONGEST_VALUE = 160, 60
-"""Characters of all options, and of the value of one."""
+"""The most characters of all options together, and of one value, in a name."""
 _ABBREVIATIONS = {"peak_learning_rate": "lr", "learning_rate": "lr"}
-"""Of the last parts of options' names, as papers write them."""
+"""Short forms for the last part of an option's name, as papers write them."""
 
 
 def display_name(
@@ -36,10 +36,10 @@ def display_name(
 
     Args:
         family: its registered name.
-        options: those that tell it from others of its family, by dotted name.
-        departures: its variant, where that is not the paper's, and the like.
-        further: words of one figure or table; they stand in the last brackets.
-        in_words: whether options are words, as in `performer (features 64)`.
+        options: the options that distinguish it from others of its family, by dotted name.
+        departures: how it differs from the paper's model, for example its variant.
+        further: words that one figure or table adds; they join the last brackets.
+        in_words: whether options are printed as words, as in `performer (features 64)`.
     """
     brackets = []
     if options:
@@ -48,23 +48,22 @@ def display_name(
     if departures:
         brackets.append(", ".join(departures))
     if further:
-        brackets.append(", ".join([*brackets[-1:], *further]))
-        del brackets[-2:-1]
+        brackets[-1:] = [", ".join([*brackets[-1:], *further])]
     return " ".join([family, *(f"({words})" for words in brackets)])
 
 
 def option_words(options: Mapping[str, str], beginnings: Sequence[str] = BEGINNINGS) -> list[str]:
-    """Return options as words, `features=64`, their names without any of `beginnings`."""
+    """Return options as in `features=64`, with `beginnings` removed from their names."""
     return [f"{_without(name, beginnings)}={fit_value(v)}" for name, v in options.items()]
 
 
 def short_option_words(options: Mapping[str, str]) -> list[str]:
-    """Return options by the last parts of their names, as in `lr 0.003`."""
+    """Return options as the last part of the name and the value, as in `lr 0.003`."""
     return [f"{last_words(name)} {fit_value(value)}" for name, value in options.items()]
 
 
 def last_words(name: str) -> str:
-    """Return the last part of an option's name in words."""
+    """Return the last part of an option's dotted name in words: `state size` of `x.state_size`."""
     last = name.rpartition(".")[2]
     return _ABBREVIATIONS.get(last, last.replace("_", " "))
 
@@ -76,7 +75,7 @@ def _without(name: str, beginnings: Sequence[str]) -> str:
 
 
 def fit_value(value: str, longest: int = _LONGEST_VALUE) -> str:
-    """Return a value that fits a name; what does not is cut, and a hash keeps it unique."""
+    """Return a value as a name prints it: a long value is cut, and a hash keeps it unique."""
     if len(value) <= longest and value.isprintable():
         return value
     printable = "".join(letter if letter.isprintable() else "?" for letter in value[: longest - 12])

@@ -37,34 +37,34 @@ from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.table import Table, to_csv, to_markdown
 
 EVERY: tuple[SectionOf, ...] = (scores.section, costs.section, losses.section)
-"""Sections that rows of any runner may have, after that of protocols."""
+"""Sections that rows of any runner may have. They follow the section about protocols."""
 NONE: Mapping[str, Any] = MappingProxyType({})
 _LARGE = 20_000
-"""Rows of a report whose figures are drawn in parallel."""
+"""A report with at least this many rows draws its figures in parallel processes."""
 TABLE_FORMS = ("csv", "tex", "caption.txt")
 FIGURE_FORMS = (
     "pdf", "svg", "png", "csv", "caption.txt", "caption.tex", "legend.pdf", "legend.svg",
     "legend.png",
 )  # fmt: skip
-"""Endings of the files of tables and figures, as far as the style has them written."""
+"""Endings of the files of tables and figures. The style decides which of them are written."""
 
 
 @dataclass(slots=True)
 class _Draft:
-    """The report while it is written, in a temporary folder."""
+    """The report while it is written to a temporary folder."""
 
     folder: Path
     looks: dict[str, Look]
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Names of models by the kind of their family."""
+    """Names of models, by the kind of their family."""
     contents: list[tuple[str, str, Table | str]] = field(default_factory=list)
-    """Heading and name of the files of each part, with a table, or the text of a figure."""
+    """Heading, file name without ending, and the table or the text of the figure, of each part."""
     left_out: list[str] = field(default_factory=list)
     points: list[str] = field(default_factory=list)
-    """Files of numbers that are no figure: each of their lines would be a point."""
+    """Files with the numbers of panels that are not drawn: each line would be a single point."""
 
     def table(self, file: str, table: Table, heading: str) -> None:
-        """Write one table in its three forms and show it."""
+        """Write a table as Markdown, CSV and LaTeX, and add it to the contents of the report."""
         file = fit_stem(file)
         (self.folder / f"{file}.md").write_text(to_markdown(table), encoding="utf-8")
         (self.folder / f"{file}.csv").write_text(to_csv(table), encoding="utf-8")
@@ -78,9 +78,9 @@ class _Draft:
     def figures(
         self, part: PagesPart | LinesPart, drawn: Iterable[tuple[pd.DataFrame, Figure]], count: int
     ) -> None:
-        """Save the pages of a figure, `count` of them, and show them."""
+        """Save the `count` pages of a figure, and add them to the contents of the report."""
         if not count and len(part.data):
-            self.left_out.append(f"{part.name}: no number among its points, only reasons")
+            self.left_out.append(f"{part.name}: every measurement failed, so nothing can be drawn")
         names = page_names(part.name, part.heading, count)
         for (page, figure), (file, heading) in zip(drawn, names, strict=True):
             save(figure, self.folder, file, page)
@@ -89,7 +89,7 @@ class _Draft:
             self.contents.append((heading, fit_stem(file), " ".join(words)))
 
     def show(self, parts: Iterable[Part]) -> None:
-        """Write and show what a section has."""
+        """Write the tables and figures of a section, and add them to the contents."""
         for part in parts:
             match part:
                 case TablePart():
@@ -97,20 +97,27 @@ class _Draft:
                 case LeftOut():
                     self.left_out.append(f"{part.name}: {part.reason}")
                 case LinesPart():
-                    lines = part._replace(data=self._joined(part, (), "length", "value"))
+                    lines = part._replace(data=self._drawn_data(part, (), "length", "value"))
                     empty = lines.data["value"].isna().all()
                     drawn = [] if empty else part.draw(lines.data, self.looks, self.groups)
                     self.figures(lines, drawn, len(drawn))
                 case PagesPart():
-                    data = self._joined(part, part.panel, part.along, part.number)
+                    data = self._drawn_data(part, part.panel, part.along, part.number)
                     pages = pages_of(whole := part._replace(data=data))
-                    each = ((page, part.draw(page, self.looks)) for page in pages)
-                    self.figures(whole, each, len(pages))
+                    figures = ((page, part.draw(page, self.looks)) for page in pages)
+                    self.figures(whole, figures, len(pages))
 
-    def _joined(
+    def _drawn_data(
         self, part: PagesPart | LinesPart, panel: Sequence[str], along: str, number: str
     ) -> pd.DataFrame:
-        """Return what is to be drawn, and write the numbers of panels of single points."""
+        """Return the data to draw; write the numbers of panels with single points to a file.
+
+        Args:
+            part: a figure.
+            panel: the columns in which panels differ.
+            along: the column on the horizontal axis; "" if the figure has no lines.
+            number: the column on the vertical axis.
+        """
         if not along or part.data.empty:
             return part.data
         drawn, points = split_off_lone(part.data, panel, along, number)
@@ -119,19 +126,25 @@ class _Draft:
         return drawn
 
     def sections(self) -> list[ReportSection]:
-        """Return what was written, once all files are there."""
+        """Return the sections of the page. Call it after all files are written."""
         return [
             ReportSection(
-                heading=heading, file=file, table=content, forms=self._forms(file, TABLE_FORMS)
+                heading=heading,
+                file=file,
+                table=content,
+                forms=self._existing_forms(file, TABLE_FORMS),
             )
             if isinstance(content, Table)
             else ReportSection(
-                heading=heading, file=file, text=content, forms=self._forms(file, FIGURE_FORMS)
+                heading=heading,
+                file=file,
+                text=content,
+                forms=self._existing_forms(file, FIGURE_FORMS),
             )
             for heading, file, content in self.contents
         ]
 
-    def _forms(self, file: str, endings: Sequence[str]) -> tuple[str, ...]:
+    def _existing_forms(self, file: str, endings: Sequence[str]) -> tuple[str, ...]:
         return tuple(form for form in endings if (self.folder / f"{file}.{form}").exists())
 
 
@@ -148,37 +161,39 @@ def write_report(
     cells: Mapping[str, CellAccount] = NONE,
     style: ReportStyle = DEFAULT,
 ) -> list[Path]:
-    """Write tables, figures, report.md and report.html; return their paths, the page first.
+    """Write tables, figures, report.md and report.html; return their paths, the pages first.
 
-    Everything is written to a temporary folder and moved when complete. Files of an earlier report
-    go; files that no report wrote stay. The same rows give the same bytes.
+    All files are written to a temporary folder and moved when they are complete. Files of an
+    earlier report are removed; files that no report wrote stay. The same rows give the same bytes.
 
     Args:
-        rows: as `lra.runners.store.read_rows` returns them.
-        folder: created where it does not exist.
-        title: heading of the page.
-        sections: by runner, what shows its rows, or why it is not to be had; those rows and those
-            of other runners are a table of their metrics.
-        groups: families by kind, for figures of more models than one plot can hold.
-        left_out: what is not among the rows, and why.
-        metrics: by runner, the metrics that come first in its table, of a runner without a section.
-        deviations: by cell, sentences by name: what is not as in the source of its protocol.
-        cells: by key, configuration, command and environment, which the page shows.
+        rows: rows as `lra.runners.store.read_rows` returns them.
+        folder: the folder of the report, which is made if it does not exist.
+        title: the heading of the page.
+        sections: for each runner, the function that makes the section of its rows, or the reason
+            why there is none. Rows of runners without a section become a table of their metrics.
+        groups: families by kind, for figures of more models than one plot can show.
+        left_out: sentences about what the rows lack, and why.
+        metrics: for each runner without a section, the metrics that come first in its table.
+        deviations: for each run, by name of a setting, a sentence about how the setting differs
+            from the source of the protocol.
+        cells: for each run, by key, the configuration, command and environment for the page.
         style: how figures and tables look, and which models they show.
 
     Raises:
         NoRows: there are no rows.
         ValueError: columns are missing.
-        ForeignFile: a file that no report wrote stands in the way.
-        StyleError: the style fits none of the rows, or gives two models one name.
+        ForeignFile: the folder has a file of a needed name that no report wrote.
+        StyleError: the style fits none of the rows, or gives two models the same name.
     """
-    title = title.encode(errors="replace").decode()  # bytes of a command line that are no text
+    # a command line may contain bytes that are not valid UTF-8
+    title = title.encode(errors="replace").decode()
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise ForeignFile(f"{folder} is a file; wanted a folder, which is made where it is missing")
+        raise ForeignFile(f"{folder} is a file; name a folder for the report, new or existing")
     folder.mkdir(parents=True, exist_ok=True)
     with using(style), tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
-        frame, draft = _drafted(
+        frame, draft = _write_draft(
             rows, Path(temporary), sections=sections, groups=groups, metrics=metrics,
             deviations=deviations,
         )  # fmt: skip
@@ -188,8 +203,8 @@ def write_report(
         )  # fmt: skip
         names = sorted(path.name for path in draft.folder.iterdir())
         install(draft.folder, folder, names)
-    first = ["report.md", "report.html"]
-    return [folder / name for name in first + [n for n in names if n not in first]]
+    pages = ["report.md", "report.html"]
+    return [folder / name for name in pages + [n for n in names if n not in pages]]
 
 
 def write_parts(
@@ -201,13 +216,13 @@ def write_parts(
     deviations: Mapping[str, Mapping[str, str]] = NONE,
     style: ReportStyle = DEFAULT,
 ) -> None:
-    """Write tables and figures alone into a new folder; see `write_report`."""
+    """Write only the tables and figures of a report, into a new folder; see `write_report`."""
     folder.mkdir(parents=True)
     with using(style):
-        _drafted(rows, folder, sections=sections, groups=groups, deviations=deviations)
+        _write_draft(rows, folder, sections=sections, groups=groups, deviations=deviations)
 
 
-def _drafted(
+def _write_draft(
     rows: pd.DataFrame,
     folder: Path,
     *,
@@ -216,22 +231,30 @@ def _drafted(
     deviations: Mapping[str, Mapping[str, str]],
     metrics: Mapping[str, Sequence[str]] = NONE,
 ) -> tuple[pd.DataFrame, _Draft]:
-    """Write tables and figures in the style in force; return them with the rows, prepared."""
-    frame, hidden = current_style().select(prepare(rows))
+    """Write tables and figures in the style in force; see `write_report` for the arguments.
+
+    Returns:
+        The prepared rows that the style shows, and the draft with its contents.
+    """
+    frame, notes = current_style().select(prepare(rows))
     models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
     by_kind = names_by_group(frame, groups)
-    draft = _Draft(folder, looks(models), by_kind, left_out=hidden)
+    draft = _Draft(folder, looks(models), by_kind, left_out=notes)
     runners = set(frame["runner"])
-    here = {runner: section for runner, section in sections.items() if runner in runners}
-    ready = {runner: section for runner, section in here.items() if not isinstance(section, str)}
+    of_runners = {runner: section for runner, section in sections.items() if runner in runners}
+    available = {r: section for r, section in of_runners.items() if not isinstance(section, str)}
     protocols = partial(arena.section, kinds=groups, sentences=deviations)
-    every: list[SectionOf] = [protocols, *EVERY, *ready.values()]
+    all_sections: list[SectionOf] = [protocols, *EVERY, *available.values()]
     with parallel_drawing(enabled=len(frame) >= _LARGE):
-        for section in dict.fromkeys(every):
+        for section in dict.fromkeys(all_sections):  # several runners may share a section
             draft.show(section(frame))
     if draft.points:
         files = ", ".join(draft.points)
-        draft.left_out.append(f"figures whose lines would be single points: numbers in {files}")
-    draft.show(LeftOut(f"section of {r}", why) for r, why in here.items() if isinstance(why, str))
-    draft.show(generic_tables(frame[~frame["runner"].isin([*ready])], metrics))
+        draft.left_out.append(
+            f"figures with a single point on each line are not drawn; their numbers are in {files}"
+        )
+    draft.show(
+        LeftOut(f"section of {r}", why) for r, why in of_runners.items() if isinstance(why, str)
+    )
+    draft.show(generic_tables(frame[~frame["runner"].isin([*available])], metrics))
     return frame, draft

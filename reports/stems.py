@@ -1,27 +1,28 @@
-"""Names of files from data: nothing that rows hold is ever a path."""
+"""Make safe file names from texts of rows, so that no text of a row is used as a path."""
 
 import hashlib
 import re
 
 _LONGEST = 48
-"""Characters that are kept of one part."""
+"""The most characters that a file name takes from one part."""
 _LONGEST_NAME = 200
-"""Bytes of a name without its ending: with that, file systems take 255."""
+"""The most bytes of a name without its ending; file systems allow 255 with the ending."""
 
 
 def stem(*parts: str) -> str:
     """Return the beginning of a file name: the parts, joined by hyphens.
 
-    A part of letters, digits and underscores stays as it is. Any other one keeps what is safe of it
-    and gains a plus sign and a hash of the whole: different parts give different names.
+    A part of letters, digits and underscores is unchanged. In any other part, unsafe characters
+    become hyphens, and a plus sign and a hash of the part follow, so that different parts give
+    different names.
     """
-    return "-".join(map(_part, parts))
+    return "-".join(map(_safe_part, parts))
 
 
 def fit_stem(file: str) -> str:
-    """Return a file name without its ending, short enough for file systems, endings included.
+    """Return a file name without its ending, cut so that file systems accept it with an ending.
 
-    One that is too long loses its end to a hash of the whole: different names stay different.
+    A hash of the whole name replaces the end of a long one, so that different names stay different.
     """
     if len(file.encode()) <= _LONGEST_NAME:
         return file
@@ -29,7 +30,8 @@ def fit_stem(file: str) -> str:
     return f"{file.encode()[: _LONGEST_NAME - 13].decode(errors='ignore')}+{whole}"
 
 
-def _part(text: str) -> str:
+def _safe_part(text: str) -> str:
+    """Return a text as a part of a file name; see `stem`."""
     if re.fullmatch(rf"[A-Za-z0-9_]{{1,{_LONGEST}}}", text):
         return text
     safe = re.sub(r"[^A-Za-z0-9_]+", "-", text)[:_LONGEST].strip("-")

@@ -266,20 +266,20 @@ READS_TEXT = {
     ("names", "last_words"),  # the same
     ("style", "shipped_families"),  # names of files
     ("runs", "_line"),  # the same, and the path of an option
-    ("pairs", "_further"),  # the path of an option
+    ("pairs", "_further_differences"),  # the path of an option
     ("speeds", "speed_of"),  # the same
     ("rows", "_cost_point"),  # the same
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("titles", "_titles"),  # the same
     ("captions", "sentences"),  # a name at the start of a sentence stays as it is
     ("tuning_points", "_window"),  # the path of an option
-    ("labels", "_saved"),  # a key that stands in a stored label
+    ("labels", "_start_runs"),  # a key that stands in a stored label
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
     ("searches", "option_name"),  # the path of an option, of which a name is made
     ("searches", "_arms"),  # paths of options, and words of which a name is made
     ("best_on_validation", "_with_arms"),  # words of which a name is made
     ("style", "name"),  # the same
-    ("style", "_departures"),  # the same
+    ("style", "_styled_departures"),  # the same
     ("tuning_points", "_draw_panel"),  # the path of an option
     ("describe", "_searched"),  # a place in a search, which is stored so
 }

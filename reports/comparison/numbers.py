@@ -1,4 +1,4 @@
-"""The numbers of one metric, by the places at which they may be compared."""
+"""Collect the numbers of one metric by place: task, length and other columns that pairs share."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,24 +13,25 @@ from lra.reports.tables.scores import SCORES, TASK, Score, at_task_length
 from lra.runners.metrics import METRICS
 
 Hits = Callable[[str, str], tuple[Any, Any] | None]
-"""From a cell and a split to places and outcomes of its examples; None where none are stored."""
+"""A function of the key of a run and a split. It returns the numbers and the outcomes of the
+examples that the run answered, or None if they are not stored."""
 Row = Mapping[Hashable, Any]
 Place = tuple[tuple[str, str], ...]
-"""Task, data, length and the like, by name: what the two of a pair share."""
+"""Names and values of the columns that both runs of a pair share, such as task and length."""
 SPEEDS = ("time", "tokens_per_second")
-"""Metrics for which `time_ratio` has paired samples."""
+"""Metrics of speed. Rows of `time_ratio` have their paired samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalTrainings:
-    """The trainings that searches led to, which are compared in place of their trials."""
+    """The final trainings after hyperparameter searches, which are compared instead of trials."""
 
     options: str
-    """What these have: `tuned` or `untuned` ones."""
+    """`tuned` for the options that the search chose; `untuned` for those from before it."""
     studies: Mapping[str, int]
-    """By cell."""
+    """The number of the study (repetition of the search), by the key of a run."""
     by_study: bool
-    """Whether pairs share the study, and not the seed."""
+    """Whether the runs of a pair share the study; otherwise, they share the seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,33 +41,34 @@ class Numbers:
     metric: str
     split: str
     places: Mapping[Place, Mapping[str, Row]]
-    """Rows by place (task, length and the like) and cell."""
+    """The rows at each place, by the key of their run."""
     lost: Mapping[str, tuple[str, str, str]]
-    """Task, length and ending of cells without a number."""
+    """Task, length and status of the runs without a number, by the key of the run."""
     settings: Mapping[str, Mapping[str, str]]
-    """Of each cell, by dotted name."""
+    """The options of each run, by the key of the run and the dotted name of the option."""
     hits: Hits
     ratios: Mapping[tuple[str, str], Row] = field(default_factory=dict)
-    """Of a metric of speed, the paired ratios of times, by cell and the family of its reference."""
+    """For a metric of speed: rows of `time_ratio`, by the key of a run and its reference."""
     ratios_of_processor: Mapping[tuple[str, str], Row] = field(default_factory=dict)
-    """The same by the processors' clock."""
+    """The same ratios by the processors' clock."""
     beside: Mapping[str, frozenset[tuple[str, tuple[float, ...]]]] = field(default_factory=dict)
-    """By cell, the references that it was timed in turns with, and the times of their passes."""
+    """The references that were timed interleaved with a run, with the times of their passes, by
+    the key of the run."""
     trainings: FinalTrainings | None = None
 
     @property
     def score(self) -> Score:
-        """Return title and unit of the metric."""
-        m = self.metric
-        return SCORES.get(m) or Score(metric=m, title=m, unit=METRICS[m].unit)
+        """Return the title, the unit and the number of digits of the metric."""
+        name = self.metric
+        return SCORES.get(name) or Score(metric=name, title=name, unit=METRICS[name].unit)
 
     def text(self, value: float, *, signed: bool = False) -> str:
-        """Return a value as printed."""
+        """Return a value as printed; `signed` adds a plus sign to values that are not negative."""
         score = self.score
-        size = f"{score.factor * abs(value):.{score.digits}f}"
+        digits = f"{score.factor * abs(value):.{score.digits}f}"
         if score.metric not in SCORES:
-            size = significant(abs(value))
-        return ("−" if value < 0 else "+" if signed else "") + size
+            digits = significant(abs(value))
+        return ("−" if value < 0 else "+" if signed else "") + digits
 
 
 def numbers_of(
@@ -78,57 +80,60 @@ def numbers_of(
     *,
     trainings: FinalTrainings | None = None,
 ) -> Numbers:
-    """Return the final rows of a metric, each with its `unit`: the seed, or the study, of a pair.
+    """Return the final rows of a metric by place; each row gets a `unit`, its seed or its study.
 
     Args:
-        frame: prepared rows.
-        settings: of each cell, by dotted name.
-        metric: what is compared.
-        split: of metrics that have splits.
-        hits: outcomes of examples.
-        trainings: those of searches, where there are any.
+        frame: rows from `lra.reports.rows.prepare`.
+        settings: the options of each run, by the key of the run and the dotted name of the option.
+        metric: the metric that is compared.
+        split: the split of the data; rows of metrics without splits are used, too.
+        hits: a function that returns outcomes of examples; see `Hits`.
+        trainings: the final trainings of searches; None if there was no search.
     """
     studies = trainings.studies if trainings and trainings.by_study else {}
     final = frame[frame["step"].isna()]
-    usual = at_task_length(final)
-    if metric in SCORES and (usual["metric"][usual["baseline"] == ""] == metric).any():
-        final = usual
-    bad = final[(final["status"] != "ok") & final["metric"].isin((metric, "accuracy"))]
+    at_training_length = at_task_length(final)
+    models = at_training_length[at_training_length["baseline"] == ""]
+    if metric in SCORES and (models["metric"] == metric).any():
+        final = at_training_length
+    failures = final[(final["status"] != "ok") & final["metric"].isin((metric, "accuracy"))]
     lost = {
         str(row["cell"]): (str(row["task"]), as_text(row["length"]), MARKS[row["status"]])
-        for row in bad.to_dict("records")
+        for row in failures.to_dict("records")
     }
     rows = final[(final["metric"] == metric) & final["split"].isin((split, ""))]
-    broken_off = rows["cell"].isin([*lost]) if metric in SCORES else rows["status"] != "ok"
-    rows = rows[~broken_off]
+    # A failed training may have stored scores before it failed; they are excluded.
+    failed = rows["cell"].isin([*lost]) if metric in SCORES else rows["status"] != "ok"
+    rows = rows[~failed]
     columns = TASK if metric in SCORES else ("mode", "length", *FINAL_SETTING)
     records: list[dict[Hashable, Any]] = rows.to_dict("records")
     for row in records:
         study = studies.get(str(row["cell"]))
         row["unit"] = ("seed", int(row["seed"])) if study is None else ("study", study)
-    told = [
+    row_labels = [
         {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]}
         for row in records
     ]
-    within = varying_options(records, "cell", told)
+    varying_labels = varying_options(records, "cell", row_labels)
     places: dict[Place, dict[str, Row]] = {}
-    for row, labels in zip(records, told, strict=True):
+    for row, labels in zip(records, row_labels, strict=True):
         place = [(column, as_text(row[column])) for column in columns]
-        place += [(name, labels[name]) for name in ("runner", *sorted(within)) if name in labels]
+        names = ("runner", *sorted(varying_labels))
+        place += [(name, labels[name]) for name in names if name in labels]
         places.setdefault((*place,), {})[f"{row['cell']} {row['baseline']}".rstrip()] = row
-    paired = final[(final["metric"] == "time_ratio") & (final["status"] == "ok")]
-    paired = paired if metric in SPEEDS else paired[:0]
-    computed = final[(final["metric"] == "processor_time_ratio") & (final["status"] == "ok")]
+    ratios = final[(final["metric"] == "time_ratio") & (final["status"] == "ok")]
+    ratios = ratios if metric in SPEEDS else ratios[:0]
+    by_processor = final[(final["metric"] == "processor_time_ratio") & (final["status"] == "ok")]
     beside: dict[str, frozenset[tuple[str, tuple[float, ...]]]] = {}
-    for row in final[final["metric"] == "reference_time"].to_dict("records") if len(paired) else ():
-        shared = {(str(row["reference"]), tuple(row["samples"]))} if row["samples"] else set()
-        beside[str(row["cell"])] = beside.get(str(row["cell"]), frozenset()) | shared
+    for row in final[final["metric"] == "reference_time"].to_dict("records") if len(ratios) else ():
+        passes = {(str(row["reference"]), tuple(row["samples"]))} if row["samples"] else set()
+        beside[str(row["cell"])] = beside.get(str(row["cell"]), frozenset()) | passes
     return Numbers(
         metric=metric, split=split, places=places, lost=lost, settings=settings, hits=hits,
         trainings=trainings,
-        ratios={(str(r["cell"]), str(r["reference"])): r for r in paired.to_dict("records")},
+        ratios={(str(r["cell"]), str(r["reference"])): r for r in ratios.to_dict("records")},
         ratios_of_processor={
-            (str(r["cell"]), str(r["reference"])): r for r in computed.to_dict("records")
+            (str(r["cell"]), str(r["reference"])): r for r in by_processor.to_dict("records")
         },
         beside=beside,
     )  # fmt: skip
@@ -137,13 +142,19 @@ def numbers_of(
 def varying_options(
     rows: Sequence[Row], column: str, options: Sequence[Mapping[str, str]]
 ) -> set[str]:
-    """Return the options in which rows differ that are equal in a column."""
+    """Return the names of options in which rows with the same value of `column` differ.
+
+    Args:
+        rows: rows of results.
+        column: the column that forms groups of rows.
+        options: the options of each row, in the order of `rows`.
+    """
     groups: dict[Any, list[Mapping[str, str]]] = {}
-    for row, of_row in zip(rows, options, strict=True):
-        groups.setdefault(row[column], []).append(of_row)
+    for row, row_options in zip(rows, options, strict=True):
+        groups.setdefault(row[column], []).append(row_options)
     return {
         key
         for group in groups.values()
         for key in set().union(*group)
-        if len({each[key] for each in group if key in each}) > 1
+        if len({mapping[key] for mapping in group if key in mapping}) > 1
     }

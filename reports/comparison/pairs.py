@@ -1,7 +1,8 @@
-"""Is one model better than another? Stored rows in pairs.
+"""Test whether one model is better than another, by pairs of stored rows.
 
-A pair is two results of the same task, seed and whatever else varies within one side; what differs
-between the sides for all pairs, beyond what was asked for, is named in a note.
+A comparison has two sides, for example two models. A pair has one result of each side, with the
+same task and seed, and the same value of each setting that varies within a side. A note names the
+settings in which the sides differ although the user did not ask for it.
 """
 
 import math
@@ -32,33 +33,33 @@ from lra.runners import metrics
 from lra.runners.records import is_oracle
 
 _MOST = 3
-"""Further settings that a note names."""
+"""The most settings that a note names."""
 _PLURAL = {"seed": "seeds", "study": "studies"}
 COUNTED = "counted"
-"""What a difference of counts is over: they are the same at every repetition."""
+"""The value of `Line.over` for counted numbers, which are the same at every repetition."""
 Unit = tuple[str, int]
-"""What the two of a pair share: `seed` or `study`, and its number."""
+"""`seed` or `study`, and its number: the two results of a pair share it."""
 Key = tuple[Any, ...]
-"""The unit of a pair, and the values of what varies within a side."""
+"""The unit of a pair, and the values of the settings that vary within a side."""
 
 
 class NoPair(ValueError):
-    """Nothing to compare; the message says what each side has."""
+    """The sides share no pair; the message says which results each side has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """The results that one word of a comparison chooses."""
+    """The results that one argument of `lra compare` chooses, for example `linear`."""
 
     title: str
     cells: frozenset[str]
     about: tuple[str, ...]
-    """Beginnings of the settings that the word is about."""
+    """Beginnings of the names of the settings that the argument chooses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """Two sides at one task, or over all tasks."""
+    """The comparison of two sides on one task, or over all tasks: a line of the printed table."""
 
     task: str
     first: float | None = None
@@ -69,115 +70,132 @@ class Line:
     equal: int = 0
     worse: int = 0
     p_holm: float | None = None
-    """Corrected for `tests`; the interval and what is detectable have the level of this test."""
+    """The p-value, corrected for `tests` tests; the interval has the level of this test."""
     tests: int = 1
     caution: str = ""
-    """What a difference that is significant rests on, where pairs are few: a sentence."""
+    """A warning if few pairs make a significant difference depend on normal differences."""
     speed: Speed | None = None
     baseline: tuple[str, float] | None = None
-    """The best one, by name."""
+    """The name and the score of the best baseline."""
     above_baseline: bool = True
-    """Whether the better side is shown to be better than it, as for ranks in tables of scores."""
+    """Whether the better side is significantly better than the baseline, as in tables of scores."""
     notes: tuple[str, ...] = ()
     by_unit: Mapping[Unit, tuple[float, float]] = field(default_factory=dict)
-    """Of seeds or studies that count once each: the first and the second mean."""
+    """The means of the first and the second side, for each seed or study."""
     units: str = "seeds"
-    """Or `studies`."""
+    """`seeds` or `studies`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two sides at every task that one of them has."""
+    """The comparison of two sides on every task that one of them has."""
 
     first: str
     second: str
     lines: tuple[Line, ...]
     over_all: bool
-    """Whether the last line is over all tasks."""
+    """Whether the last line is the mean over all tasks."""
     options: str = ""
-    """After a search: which options the two have, tuned or not."""
+    """After a search: whether the sides have tuned options, as in "both tuned"."""
 
     @property
     def conclusion(self) -> Line | None:
-        """Return the line over all tasks, or the only one; None where there are several."""
-        paired = [line for line in self.lines if line.difference]
-        return paired[-1] if len(paired) == 1 or self.over_all else None
+        """Return the line over all tasks, or the only line with a difference, or None."""
+        with_difference = [line for line in self.lines if line.difference]
+        return with_difference[-1] if len(with_difference) == 1 or self.over_all else None
 
 
 def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> list[Comparison]:
-    """Compare the first side, or the best, with every other one.
+    """Compare the first side with every other side; if `best`, the best side with every other.
 
-    The p values of all tasks and pairs that are asked for are corrected together by Holm's method,
-    and so are those of the means over tasks, which are another family; of the best, which is known
-    from the same numbers, those of all pairs of sides. Interval and detectable difference have the
-    level of the test.
+    The p-values of all lines of tasks are corrected together by Holm's method, and so are those of
+    all means over tasks. If `best`, the correction includes all pairs of sides, because the best
+    side was chosen by the same numbers. Intervals and detectable differences have the level of the
+    corrected test.
 
     Raises:
-        NoPair: no two sides have a pair.
+        NoPair: no two sides share a pair.
     """
-    first = _best(numbers, sides) if best else sides[0]
+    first = _best_side(numbers, sides) if best else sides[0]
     ordered = [first, *(side for side in sides if side is not first)]
-    every = [_compared(numbers, a, b) for a, b in combinations(ordered, 2) if best or a is first]
-    if not any(line.difference for each in every for line in each.lines):
-        why = [*dict.fromkeys(n for e in every for x in e.lines for n in x.notes)]
+    comparisons = [
+        _compare_sides(numbers, a, b) for a, b in combinations(ordered, 2) if best or a is first
+    ]
+    if not any(line.difference for comparison in comparisons for line in comparison.lines):
+        why = [*dict.fromkeys(n for c in comparisons for line in c.lines for n in line.notes)]
         raise NoPair("; ".join(why[:_MOST]) + (" …" if len(why) > _MOST else ""))
-    families: tuple[list[Line], list[Line]] = ([], [])
-    for each in every:
-        for line in each.lines:
+    of_tasks: list[Line] = []
+    of_means: list[Line] = []
+    for comparison in comparisons:
+        for line in comparison.lines:
             if line.difference and line.difference.p is not None:
-                families[each.over_all and line is each.lines[-1]].append(line)
-    shares = numbers.score.shares
-    tested = {id(x): y for f in families for x, y in zip(f, _tested(f, shares=shares), strict=True)}
+                is_mean = comparison.over_all and line is comparison.lines[-1]
+                (of_means if is_mean else of_tasks).append(line)
+    tested = {
+        id(before): after
+        for lines in (of_tasks, of_means)
+        for before, after in zip(
+            lines, _correct_lines(lines, shares=numbers.score.shares), strict=True
+        )
+    }
     return [
-        replace(e, lines=tuple(tested.get(id(x), x) for x in e.lines))
-        for e in every
-        if e.first == first.title
+        replace(c, lines=tuple(tested.get(id(line), line) for line in c.lines))
+        for c in comparisons
+        if c.first == first.title
     ]
 
 
-def _tested(lines: Sequence[Line], *, shares: bool) -> list[Line]:
-    """Return the lines of a family of tests, with p, interval and detectable difference of each.
+def _correct_lines(lines: Sequence[Line], *, shares: bool) -> list[Line]:
+    """Return lines with p-values, intervals and detectable differences by Holm's method.
 
-    No difference of `shares` is larger than 1: so far reach intervals, and beyond nothing is
-    detectable.
+    Args:
+        lines: all lines whose p-values are corrected together.
+        shares: whether the numbers are fractions of examples. Their difference is at most 1, so
+            intervals are cut there, and a larger detectable difference becomes None.
     """
     p = [line.difference.p or 0.0 for line in lines if line.difference]
-    found = []
+    corrected_lines = []
     for line, corrected, level in zip(lines, holm(p), holm_levels(p), strict=True):
-        known, caution = line.difference, ""
-        if known and known.interval:
-            known = _difference(line.by_unit, level)
-            if shares and (ends := known.interval):
-                ends = replace(ends, low=max(-1.0, ends.low), high=min(1.0, ends.high))
-                size = known.detectable if (known.detectable or 0.0) <= 1 else None
-                known = replace(known, interval=ends, detectable=size)
+        difference, caution = line.difference, ""
+        if difference and difference.interval:
+            difference = _difference_of_units(line.by_unit, level)
+            if shares and (interval := difference.interval):
+                interval = replace(
+                    interval, low=max(-1.0, interval.low), high=min(1.0, interval.high)
+                )
+                size = difference.detectable if (difference.detectable or 0.0) <= 1 else None
+                difference = replace(difference, interval=interval, detectable=size)
+            # A sign-flip test of n pairs reaches p = 2^(1 - n), which must be below 1 - level.
             fewest = 2 + math.floor(-math.log2(1 - level))
-            if corrected < ALPHA and known.pairs < fewest:
+            if corrected < ALPHA and difference.pairs < fewest:
                 caution = (
                     "The t test assumes that differences are normally distributed, which is wrong "
                     f"if some trainings fail to learn. Without this assumption, at least {fewest} "
                     f"{line.units} are needed to show a difference."
                 )
-                if known.pairs == 2:
+                if difference.pairs == 2:
                     caution += (
-                        " With two, 14 % of comparisons find a difference between equal models "
-                        "that learn or fail by chance."
+                        f" With only two {line.units}, 14 % of comparisons find a difference "
+                        "between equal models that learn or fail by chance."
                     )
-        found.append(replace(
-            line, difference=known, p_holm=corrected, tests=len(lines), caution=caution
+        corrected_lines.append(replace(
+            line, difference=difference, p_holm=corrected, tests=len(lines), caution=caution
         ))  # fmt: skip
-    return found
+    return corrected_lines
 
 
-def _difference(by_unit: Mapping[Unit, tuple[float, float]], level: float) -> MeanDifference:
+def _difference_of_units(
+    by_unit: Mapping[Unit, tuple[float, float]], level: float
+) -> MeanDifference:
+    """Return the mean difference of two sides, with an interval of `level` over the units."""
     first, second = zip(*by_unit.values(), strict=True)
     return mean_difference(
         first, second, level=level, source=Uncertainty(_PLURAL[next(iter(by_unit))[0]])
     )
 
 
-def _best(numbers: Numbers, sides: Sequence[Side]) -> Side:
-    """Return the side with the best mean over the places that all sides have."""
+def _best_side(numbers: Numbers, sides: Sequence[Side]) -> Side:
+    """Return the side with the best mean over the places at which all sides have numbers."""
     means = [
         [np.mean([r["value"] for r in rows]) if (rows := _rows(numbers, p, s)) else None
          for p in numbers.places]
@@ -185,7 +203,9 @@ def _best(numbers: Numbers, sides: Sequence[Side]) -> Side:
     ]  # fmt: skip
     common = [column for column in zip(*means, strict=True) if None not in column]
     if not common:
-        raise NoPair("no task has numbers of every side, so none is the best: remove --best")
+        raise NoPair(
+            "the best model is unknown, because no task has a number of each model: remove --best"
+        )
     averages = np.mean(common, axis=0)
     return sides[int(averages.argmax() if numbers.score.higher else averages.argmin())]
 
@@ -194,255 +214,298 @@ def _rows(numbers: Numbers, place: Place, side: Side) -> list[Row]:
     return [row for cell, row in numbers.places[place].items() if cell in side.cells]
 
 
-def _compared(numbers: Numbers, first: Side, second: Side) -> Comparison:
-    lines = []
-    tried = [
-        p
-        for p in sorted(numbers.places, key=_order)
-        if any(_rows(numbers, p, s) for s in (first, second))
+def _compare_sides(numbers: Numbers, first: Side, second: Side) -> Comparison:
+    """Return the comparison of two sides: a line for each place, and one for the mean over tasks.
+
+    The last line is missing if a task has several places, for example several lengths, and if the
+    metric is a time or a count.
+    """
+    places = [
+        place
+        for place in sorted(numbers.places, key=_sort_key)
+        if any(_rows(numbers, place, side) for side in (first, second))
     ]
-    for place in tried:
-        lines.append(_line(numbers, place, _title(place, tried), first, second))
-    paired = [line for line in lines if line.difference]
-    over_all = len(paired) > 1 and len({dict(p)["task"] for p in tried}) == len(tried)
-    over_all &= not any(line.speed or line.over == COUNTED for line in paired)
+    lines = [_line_at(numbers, place, _title(place, places), first, second) for place in places]
+    with_difference = [line for line in lines if line.difference]
+    over_all = len(with_difference) > 1 and len({dict(p)["task"] for p in places}) == len(places)
+    over_all &= not any(line.speed or line.over == COUNTED for line in with_difference)
     if over_all:
-        lines.append(_over_all(paired, higher=numbers.score.higher))
+        lines.append(_line_over_tasks(with_difference, higher=numbers.score.higher))
     if not lines:
-        neither = f"neither {first.title} nor {second.title} has a number of {numbers.metric}"
-        lines.append(Line(task="", notes=(neither,)))
+        note = (
+            f"neither {first.title} nor {second.title} has a value of the metric {numbers.metric}"
+        )
+        lines.append(Line(task="", notes=(note,)))
     return Comparison(
         first=first.title, second=second.title, lines=tuple(lines), over_all=over_all,
-        options=_options(numbers, tried, first, second),
+        options=_options_in_words(numbers, places, first, second),
     )  # fmt: skip
 
 
-def _options(numbers: Numbers, places: Sequence[Place], first: Side, second: Side) -> str:
-    """Return in words which of two sides have tuned options; "" without a search."""
+def _options_in_words(numbers: Numbers, places: Sequence[Place], first: Side, second: Side) -> str:
+    """Say which of two sides have the options of a search, as in "both tuned"; "" without one."""
     if (final := numbers.trainings) is None:
         return ""
-    led = [
+    searched = [
         any(str(row["cell"]) in final.studies for p in places for row in _rows(numbers, p, side))
         for side in (first, second)
     ]
-    if led[0] == led[1]:
-        return f"both {final.options}" * led[0]
-    named = zip((first, second), led, strict=True)
-    return ", ".join(f"{s.title} {final.options if is_led else 'not tuned'}" for s, is_led in named)
+    if searched[0] == searched[1]:
+        return f"both {final.options}" * searched[0]
+    return ", ".join(
+        f"{side.title} {final.options if of_search else 'not tuned'}"
+        for side, of_search in zip((first, second), searched, strict=True)
+    )
 
 
-def _order(place: Place) -> list[str]:
+def _sort_key(place: Place) -> list[str]:
+    """Return texts by which places sort, with whole numbers in order of their size."""
     return [value.zfill(12) if value.isdigit() else value for _, value in place]
 
 
 def _title(place: Place, places: Sequence[Place]) -> str:
-    """Return the name of a task, with the settings in which several places of it differ."""
-    here = dict(place)
-    others = [dict(p) for p in places if dict(p)["task"] == here["task"]]
-    keys = [k for k in here if len({o.get(k) for o in others}) > 1]
-    return ", ".join([str(here["task"]), *(f"{k} {here[k]}" for k in keys)])
+    """Return the task of a place, with the columns in which `places` with this task differ."""
+    columns = dict(place)
+    same_task = [dict(p) for p in places if dict(p)["task"] == columns["task"]]
+    differing = [name for name in columns if len({p.get(name) for p in same_task}) > 1]
+    return ", ".join([str(columns["task"]), *(f"{name} {columns[name]}" for name in differing)])
 
 
-def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) -> Line:
-    sides = [(side, _rows(numbers, place, side)) for side in (first, second)]
+def _line_at(numbers: Numbers, place: Place, task: str, first: Side, second: Side) -> Line:
+    """Return the line of two sides at one place; `task` is its title.
+
+    A line has no difference if the sides share no pair; a note then says which results they have.
+    """
     options_of = numbers.settings
-    varying = sorted(
-        {
-            name
-            for _, rows in sides
-            for name in varying_options(
-                rows, "unit", [options_of[str(row["cell"])] for row in rows]
-            )
-        }
-    )
-    keyed: list[dict[Key, Row]] = []
+    varying_names: set[str] = set()
+    for rows in (_rows(numbers, place, first), _rows(numbers, place, second)):
+        options = [options_of[str(row["cell"])] for row in rows]
+        varying_names |= varying_options(rows, "unit", options)
+    varying = sorted(varying_names)
     notes: list[str] = []
-    for side, rows in sides:
-        by_key: dict[Key, list[Row]] = {}
-        for row in rows:
-            options = options_of[str(row["cell"])]
-            key = (row["unit"], *(options.get(k, "none") for k in varying))
-            by_key.setdefault(key, []).append(row)
-        single = {key: row for key, found in by_key.items() if (row := _single(found))}
-        if len(single) < len(by_key):
-            notes.append(
-                f"{side.title}: several results of one seed look the same and are excluded"
-            )
-        keyed.append(single)
-        gone = side.cells & numbers.lost.keys() - numbers.places[place].keys()
-        lost = [numbers.lost[cell] for cell in sorted(gone)]
-        here = (dict(place)["task"], dict(place)["length"])
-        if ended := [how for *where, how in lost if (*where,) == here]:
-            how = ", ".join(dict.fromkeys(ended))
-            notes.append(f"{side.title}: {len(ended)} failed ({how}) and are excluded")
-    shared = sorted(set(keyed[0]) & set(keyed[1]))
-    has = [f"{s.title} has {_has(k, varying)}" for (s, _), k in zip(sides, keyed, strict=True)]
+    of_first = _rows_by_key(numbers, place, first, varying, notes)
+    of_second = _rows_by_key(numbers, place, second, varying, notes)
+    shared = sorted(set(of_first) & set(of_second))
+    results = "; ".join(
+        f"{side.title} has {_keys_in_words(by_key, varying)}"
+        for side, by_key in ((first, of_first), (second, of_second))
+    )
     if not shared:
-        return Line(task=task, notes=(f"no pair at {task}: {'; '.join(has)}", *notes))
-    if len(shared) < max(map(len, keyed)):
-        notes.append(f"{len(shared)} pair{'s'[: len(shared) - 1]}: {'; '.join(has)}")
-    pairs = [(keyed[0][key], keyed[1][key]) for key in shared]
-    further = _further(pairs, numbers.settings, (*first.about, *second.about, *varying))
-    # a reference has the settings of what it is timed with
+        return Line(task=task, notes=(f"the sides share no pair at {task}: {results}", *notes))
+    if len(shared) < max(len(of_first), len(of_second)):
+        notes.append(f"only {len(shared)} pair{'s'[: len(shared) - 1]}: {results}")
+    pairs = [(of_first[key], of_second[key]) for key in shared]
+    further = _further_differences(pairs, options_of, (*first.about, *second.about, *varying))
+    # A reference has the settings of the model that it was timed with, not those of the other side.
     speed = None if further else speed_of(numbers, pairs)
     disturbed = [row["disturbed"] for pair in pairs for row in pair]
-    for text in dict.fromkeys([*disturbed, *(speed.disturbed if speed else ())]):
-        notes += [f"measured while something disturbed the machine: {text}"] if text else []
+    for text in filter(None, dict.fromkeys([*disturbed, *(speed.disturbed if speed else ())])):
+        notes.append(f"this was measured while something disturbed the machine: {text}")
     notes += further
     values = [(float(a["value"]), float(b["value"])) for a, b in pairs]
     groups: dict[Key, dict[Unit, tuple[float, float]]] = {}
     for (unit, *setting), value in zip(shared, values, strict=True):
         groups.setdefault((*setting,), {})[unit] = value
-    line = _counted(numbers, _over(task, [*groups.values()], "settings"))
+    line = _without_test_if_counted(numbers, _line_over(task, [*groups.values()], "settings"))
     if speed and line.difference:
-        alone = MeanDifference(mean=line.difference.mean, pairs=line.difference.pairs)
+        untested = MeanDifference(mean=line.difference.mean, pairs=line.difference.pairs)
         over = f"{speed.passes} passes"
-        line = replace(line, difference=alone, speed=speed, over=over, notes=())
+        line = replace(line, difference=untested, speed=speed, over=over, notes=())
     if len(groups) > 1:
-        notes.append(f"means over {len(groups)} settings of {', '.join(varying)}")
+        notes.append(f"each number is a mean over {len(groups)} settings of {', '.join(varying)}")
     elif len(shared) == 1 and line.difference and not speed and line.over != COUNTED:
-        words, one = "", line.over
+        words, one_unit = "", line.over
         if line.units == "seeds":
-            interval, count, words = _over_examples(numbers, *pairs[0])
+            interval, count, words = _interval_over_examples(numbers, *pairs[0])
             over = f"{count:,} examples" if count else line.over
             line = replace(line, difference=replace(line.difference, interval=interval), over=over)
-        nothing = f"nothing is known about the variation between {line.units}{words}"
-        notes.append(f"{one}: {nothing}")
+        unknown = f"nothing is known about the variation between {line.units}"
+        notes.append(f"there is only {one_unit}, so {unknown}{words}")
     notes += [UNTIMED] if numbers.metric in SPEEDS and not speed else []
-    baseline = _baseline(numbers, place)
+    baseline = _best_baseline(numbers, place)
     return replace(
-        line, **_counts([a - b for a, b in values], numbers.score.higher), baseline=baseline,
-        above_baseline=not baseline or _above(numbers, line, pairs[0], baseline[1]),
+        line, **_count_signs([a - b for a, b in values], numbers.score.higher), baseline=baseline,
+        above_baseline=not baseline or _is_above(numbers, line, pairs[0], baseline[1]),
         notes=(*notes, *line.notes),
     )  # fmt: skip
 
 
-def _above(numbers: Numbers, line: Line, pair: tuple[Row, Row], baseline: float) -> bool:
+def _rows_by_key(
+    numbers: Numbers, place: Place, side: Side, varying: Sequence[str], notes: list[str]
+) -> dict[Key, Row]:
+    """Return the row of a side for each key; append notes about the runs that it excludes."""
+    rows_by_key: dict[Key, list[Row]] = {}
+    for row in _rows(numbers, place, side):
+        options = numbers.settings[str(row["cell"])]
+        key = (row["unit"], *(options.get(name, "none") for name in varying))
+        rows_by_key.setdefault(key, []).append(row)
+    by_key = {key: row for key, same in rows_by_key.items() if (row := _single_result(same))}
+    if len(by_key) < len(rows_by_key):
+        notes.append(
+            f"{side.title} has several runs with the same seed and settings; the comparison "
+            "excludes them"
+        )
+    missing = side.cells & numbers.lost.keys() - numbers.places[place].keys()
+    here = (dict(place)["task"], dict(place)["length"])
+    lost = [numbers.lost[cell] for cell in sorted(missing)]
+    if statuses := [status for *where, status in lost if (*where,) == here]:
+        reasons = ", ".join(dict.fromkeys(statuses))
+        runs = f"run{'s'[: len(statuses) - 1]}"
+        notes.append(
+            f"the comparison excludes {len(statuses)} failed {runs} of {side.title} ({reasons})"
+        )
+    return by_key
+
+
+def _is_above(numbers: Numbers, line: Line, pair: tuple[Row, Row], baseline: float) -> bool:
     """Return whether the whole interval of the better side is better than a baseline."""
     score, means = numbers.score, (line.first or 0.0, line.second or 0.0)
     side = means.index(max(means) if score.higher else min(means))
-    values = [each[side] for each in line.by_unit.values()] or [means[side]]
+    values = [unit_means[side] for unit_means in line.by_unit.values()] or [means[side]]
     examples = int(labels_of(pair[side]["labels"]).get("examples", 0)) if line.by_unit else 0
     interval = score_interval(score, values, examples)
     return above(means[side], interval, [baseline], higher=score.higher)
 
 
-def _counted(numbers: Numbers, line: Line) -> Line:
-    """Return a line about a counted number, such as parameters, without a statistical test.
+def _without_test_if_counted(numbers: Numbers, line: Line) -> Line:
+    """Return a line without a statistical test if the metric is a count, such as parameters.
 
-    A count that is the same for every seed has no spread, so that seeds are no sample of it.
+    A count is usually the same for every seed. If it varies between seeds, the test stays.
     """
-    spread = line.difference is not None and line.difference.p is not None
-    if spread or numbers.metric not in metrics.COUNTED:
+    varies = line.difference is not None and line.difference.p is not None
+    if varies or numbers.metric not in metrics.COUNTED:
         return line
     return replace(line, over=COUNTED, notes=())
 
 
-def _single(found: Sequence[Row]) -> Row:
-    """Return the result of a seed, or the mean over the seeds of a study.
+def _single_result(same: Sequence[Row]) -> Row:
+    """Return the single row with a key, or, of a study, a row with the mean over its seeds.
 
-    Returns {} if two results have the same seed, so that none of them can be chosen.
+    Return {} if two rows have the same seed, because neither of them can be preferred.
     """
-    if len({row["seed"] for row in found}) < len(found):
+    if len({row["seed"] for row in same}) < len(same):
         return {}
-    return {**found[0], "value": fmean(float(row["value"]) for row in found)}
+    return {**same[0], "value": fmean(float(row["value"]) for row in same)}
 
 
-def _over(task: str, groups: Sequence[Mapping[Unit, tuple[float, float]]], kind: str) -> Line:
-    """Compare means over groups (settings, or tasks) that stay as they are, while seeds vary.
+def _line_over(task: str, groups: Sequence[Mapping[Unit, tuple[float, float]]], kind: str) -> Line:
+    """Return the line that compares the means of two sides over groups.
 
-    A seed or study counts once, as its mean over groups: results of one are not independent. Where
-    the groups share fewer than two of them, they themselves are the sample.
+    If the groups share at least two units (seeds or studies), these are the sample of the t test:
+    a unit counts once, as its mean over the groups, because its results depend on each other.
+    Otherwise, the groups are the sample of a sign-flip test.
+
+    Args:
+        task: the title of the line.
+        groups: for each setting or task, the first and the second number of each unit.
+        kind: what the groups are: `settings` or `tasks`.
     """
     units = sorted(set.intersection(*({*group} for group in groups)))
-    word = units[0][0] if units else "seed"
+    unit_kind = units[0][0] if units else "seed"
     notes: tuple[str, ...] = ()
     if len(units) > 1 or len(groups) == 1:
         means = np.array([[group[unit] for unit in units] for group in groups]).mean(axis=0)
         by_unit = dict(zip(units, map(tuple, means.tolist()), strict=True))
-        found = _difference(by_unit, LEVEL)
-        over = f"{len(units)} {_PLURAL[word]}" if len(units) > 1 else f"one {word}"
-        if len(units) > 1 and found.p is None:
-            notes = ("all differences are equal, so there is no spread to test them by",)
+        difference = _difference_of_units(by_unit, LEVEL)
+        over = f"{len(units)} {_PLURAL[unit_kind]}" if len(units) > 1 else f"one {unit_kind}"
+        if len(units) > 1 and difference.p is None:
+            notes = ("the difference is equal for all pairs, so a t test is impossible",)
     else:
         means = np.array([np.mean([*group.values()], axis=0) for group in groups])
-        gains = means[:, 0] - means[:, 1]
-        found = MeanDifference(
-            mean=float(gains.mean()), pairs=len(groups), p=sign_flip_p(gains.tolist())
-        )
+        differences = means[:, 0] - means[:, 1]
+        p = sign_flip_p(differences.tolist())
+        difference = MeanDifference(mean=float(differences.mean()), pairs=len(groups), p=p)
         by_unit, over = {}, f"{len(groups)} {kind}"
         notes = (
-            f"the {kind} share no two seeds: p is the share of all choices of signs of their "
-            f"differences with a mean as large, which takes these {kind} for a sample; nothing is "
-            "known about the variation between seeds",
+            f"the {kind} share fewer than two seeds, so p is from a sign-flip test: p is the "
+            "fraction of all choices of signs of the differences with a mean at least as large. "
+            f"The test treats the {kind} as a random sample; nothing is known about the variation "
+            "between seeds",
         )
     first, second = means.mean(axis=0).tolist()
     return Line(
-        task=task, first=first, second=second, difference=found, over=over, notes=notes,
-        by_unit=by_unit, units=_PLURAL[word],
+        task=task, first=first, second=second, difference=difference, over=over, notes=notes,
+        by_unit=by_unit, units=_PLURAL[unit_kind],
     )  # fmt: skip
 
 
-def _has(keyed: Mapping[Key, Any], varying: Sequence[str]) -> str:
-    """Say which seeds or studies, and which values of what varies, one side has."""
-    if not keyed:
+def _keys_in_words(by_key: Mapping[Key, Any], varying: Sequence[str]) -> str:
+    """Say which units a side has, and which values of `varying`: "seeds 0 and 1, depth 2 and 4"."""
+    if not by_key:
         return "no number"
-    units, *rest = zip(*sorted(keyed), strict=True)
-    columns = [[*dict.fromkeys(map(str, c))] for c in ([n for _, n in units], *rest)]
-    names = [units[0][0] if len(columns[0]) == 1 else _PLURAL[units[0][0]], *varying]
+    units, *settings = zip(*sorted(by_key), strict=True)
+    columns = [[*dict.fromkeys(map(str, c))] for c in ([n for _, n in units], *settings)]
+    unit_kind, _ = units[0]
+    names = [unit_kind if len(columns[0]) == 1 else _PLURAL[unit_kind], *varying]
     return ", ".join(f"{n} {' and '.join(c)}" for n, c in zip(names, columns, strict=True))
 
 
-def _further(
+def _further_differences(
     rows: Sequence[tuple[Row, Row]],
     settings: Mapping[str, Mapping[str, str]],
     asked: tuple[str, ...],
 ) -> list[str]:
-    """Return a note about settings in which the sides differ without having been asked to.
+    """Return a note about settings in which the sides differ, although nobody asked for it.
 
     Args:
-        rows: Pairs of results, one of each side.
-        settings: The options of each cell.
-        asked: Beginnings of the names of settings in which the sides are meant to differ.
+        rows: pairs of results, one of each side.
+        settings: the options of each run, by its key.
+        asked: beginnings of the names of settings in which the sides are meant to differ.
     """
     differing: dict[str, str] = {}
-    for a, b in rows:
-        x, y = settings[str(a["cell"])], settings[str(b["cell"])]
-        # what one side lacks is of its family alone; the protocol, which sets much, comes first
-        for key in sorted(x.keys() & y.keys(), key=lambda name: (name != "protocol", name)):
-            if x[key] != y[key] and not key.startswith(asked):
-                differing.setdefault(key, f"{key} ({x[key]}, {y[key]})")
+    for first_row, second_row in rows:
+        first, second = settings[str(first_row["cell"])], settings[str(second_row["cell"])]
+        # An option that only one side has belongs to its family, so only shared ones are compared.
+        # The protocol comes first, because it sets many others.
+        for key in sorted(
+            first.keys() & second.keys(), key=lambda name: (name != "protocol", name)
+        ):
+            if first[key] != second[key] and not key.startswith(asked):
+                differing.setdefault(key, f"{key} ({first[key]}, {second[key]})")
     if not differing:
         return []
     rest = f" and {len(differing) - _MOST} more" if len(differing) > _MOST else ""
-    return [f"they differ in further settings: {', '.join([*differing.values()][:_MOST])}{rest}"]
+    names = ", ".join([*differing.values()][:_MOST])
+    return [f"the two sides differ in further settings: {names}{rest}"]
 
 
-def _over_examples(numbers: Numbers, a: Row, b: Row) -> tuple[Interval | None, int, str]:
-    """Return the interval over test examples of two trained models, their number, and words."""
+def _interval_over_examples(numbers: Numbers, a: Row, b: Row) -> tuple[Interval | None, int, str]:
+    """Return an interval for the difference of two trained models over test examples.
+
+    Returns:
+        The interval, the number of examples, and words about how the interval was computed. They
+        are (None, 0, "") if the metric is not accuracy or the number of examples is unknown.
+    """
     words = (
-        "; the interval is for these two trained models over other test examples; their answers "
+        ". The interval says how the difference of these two trained models varies with the test "
+        "examples; it treats their answers as "
     )
     if numbers.metric != ACCURACY.metric:
         return None, 0, ""
-    stored = [numbers.hits(str(row["cell"]), numbers.split) for row in (a, b)]
-    if stored[0] and stored[1] and np.array_equal(stored[0][0], stored[1][0]):
-        gains = np.subtract(stored[0][1], stored[1][1], dtype=np.float64)
-        if gains.size > 1 and abs(gains.mean() - (a["value"] - b["value"])) < 1e-6:
-            interval = mean_interval([*gains], Uncertainty.examples)
-            return interval, gains.size, f"{words}are paired"
+    of_a, of_b = (numbers.hits(str(row["cell"]), numbers.split) for row in (a, b))
+    if of_a and of_b:
+        (examples_of_a, hits_of_a), (examples_of_b, hits_of_b) = of_a, of_b
+        if np.array_equal(examples_of_a, examples_of_b):
+            gains = np.subtract(hits_of_a, hits_of_b, dtype=np.float64)
+            # the stored answers must give the stored accuracies
+            if gains.size > 1 and abs(gains.mean() - (a["value"] - b["value"])) < 1e-6:
+                interval = mean_interval([*gains], Uncertainty.examples)
+                return interval, gains.size, f"{words}paired"
     counts = [int(labels_of(row["labels"]).get("examples", 0)) for row in (a, b)]
     if not all(counts):
         return None, 0, ""
     shares = [(min(1.0, float(r["value"])), n) for r, n in zip((a, b), counts, strict=True)]
     interval = share_difference_interval(shares[0], shares[1])
-    return interval, min(counts), f"{words}are taken as independent (Newcombe's interval)"
+    return interval, min(counts), f"{words}independent (Newcombe's interval)"
 
 
-def _baseline(numbers: Numbers, place: Place) -> tuple[str, float] | None:
-    """Return the best baseline on the data of a place; at the Long Range Arena, chance is one."""
-    here = dict(place)
-    of_data = {k: here[k] for k in TASK if k in here}
+def _best_baseline(numbers: Numbers, place: Place) -> tuple[str, float] | None:
+    """Return the name and score of the best baseline on the data of a place; None without any.
+
+    For accuracies on tasks of the Long Range Arena, chance is one of the baselines.
+    """
+    columns = dict(place)
+    of_data = {name: columns[name] for name in TASK if name in columns}
     scores = {
         str(row["baseline"]).replace("_", " "): float(row["value"])
         for other, rows in numbers.places.items()
@@ -450,24 +513,29 @@ def _baseline(numbers: Numbers, place: Place) -> tuple[str, float] | None:
         if row["baseline"] and not is_oracle(row["baseline"])
         if row["status"] == "ok" and of_data.items() <= dict(other).items()
     }
-    task = str(here["task"])
+    task = str(columns["task"])
     if numbers.metric == ACCURACY.metric and task in CHANCE:
         scores["chance"] = CHANCE[task]
     name = (max if numbers.score.higher else min)(scores, key=lambda n: scores[n], default="")
     return (name, scores[name]) if name else None
 
 
-def _counts(differences: Sequence[float], higher: bool) -> dict[str, Any]:
+def _count_signs(differences: Sequence[float], higher: bool) -> dict[str, Any]:
+    """Return how many differences favour the first side, are equal, and favour the second side.
+
+    A positive difference favours the first side if `higher` numbers are better.
+    """
     signs = [0 if abs(d) < 1e-12 else 1 if (d > 0) == higher else -1 for d in differences]
     return {"better": signs.count(1), "equal": signs.count(0), "worse": signs.count(-1)}
 
 
-def _over_all(lines: Sequence[Line], *, higher: bool) -> Line:
-    """Return the line that compares means over tasks, each of which has the same weight."""
-    alone = [{("seed", 0): (line.first or 0.0, line.second or 0.0)} for line in lines]
+def _line_over_tasks(lines: Sequence[Line], *, higher: bool) -> Line:
+    """Return the line for the mean over tasks, which have equal weights."""
+    task_means = [{("seed", 0): (line.first or 0.0, line.second or 0.0)} for line in lines]
     by_unit = [line.by_unit for line in lines]
-    together = len(set.intersection(*({*group} for group in by_unit))) > 1
-    line = _over(f"all {len(lines)} tasks", by_unit if together else alone, "tasks")
-    gains = [x.difference.mean for x in lines if x.difference]
-    notes = (f"{line.over} that all tasks have",) if together else ()
-    return replace(line, **_counts(gains, higher), notes=(*notes, *line.notes))
+    share_units = len(set.intersection(*({*group} for group in by_unit))) > 1
+    groups = by_unit if share_units else task_means
+    line = _line_over(f"all {len(lines)} tasks", groups, "tasks")
+    differences = [x.difference.mean for x in lines if x.difference]
+    notes = (f"the mean is over the {line.over} that all tasks have",) if share_units else ()
+    return replace(line, **_count_signs(differences, higher), notes=(*notes, *line.notes))

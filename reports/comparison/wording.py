@@ -1,4 +1,4 @@
-"""Comparisons of models as a table, and as a sentence."""
+"""Write comparisons of models as a table, as sentences and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,157 +17,171 @@ from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.metrics import METRICS
 
 _TESTED = (
-    f"p: two-sided, paired t test (over tasks: sign flips); bold below {ALPHA:.2g}. detectable: "
-    f"the true difference that as many new pairs show in {100 * POWER:g} % of repetitions, if "
-    "differences are normally distributed with the spread of these pairs; none: there are too few "
-    "pairs."
+    "p: the p-value of a two-sided paired t test, or of a sign-flip test if the tasks share fewer "
+    f"than two seeds; bold below {ALPHA:.2g}. detectable: the true difference that the same number "
+    f"of new pairs would find in {100 * POWER:g} % of repetitions, if differences are normally "
+    "distributed with the spread of these pairs; none: there are too few pairs to find any."
 )
 _CORRECTED = (
-    "correction: p by Holm's method for all lines of tasks here, or for all means over tasks. "
-    "Interval and detectable difference use the corrected level of their line, so an interval "
-    f"excludes 0 exactly if p is below {ALPHA:.2g}."
+    "correction: the p-values of all tasks are corrected together by Holm's method, and so are "
+    "those of all means over tasks. The interval and the detectable difference of a line use its "
+    f"corrected level, so the interval excludes 0 exactly if p is below {ALPHA:.2g}."
 )
 _TIMED = (
-    "times as fast: the time of the second divided by that of the first, measured interleaved in "
-    f"one process [{100 * LEVEL:g} % interval of the median]; bold if the interval excludes 1. The "
-    "seconds come from other passes, in the run of each model, so their ratio differs. "
-    f"{DIAMOND}: by the processors' clock, which excludes waiting, because the machine was busy."
+    "times as fast: the time of the second model divided by that of the first, from interleaved "
+    f"passes in one process [{100 * LEVEL:g} % interval of the median]; bold if the interval "
+    "excludes 1. The seconds of the two models come from separate runs, so their ratio differs. "
+    f"{DIAMOND}: the factor uses the processors' clock, which excludes waiting, because another "
+    "process disturbed the machine."
 )
 
 
-_REPEATS = "counted, so every repetition gives the same number"
+_REPEATS = "The numbers are counted, so every repetition gives the same ones."
 
 
 def p_text(p: float | None) -> str:
-    """Return a p value as printed."""
+    """Return a p-value as printed: two digits, or a dash for None."""
     if p is None:
         return "–"
     return f"{p:.2f}" if p >= 0.1 else f"{p:.2g}"
 
 
 def verdict(numbers: Numbers, comparison: Comparison) -> str:
-    """Return what a comparison shows, in a sentence or two."""
+    """Return the result of a comparison in one to three sentences.
+
+    For example: "linear − sdpa at mqar: −6.4 [−14.8, +2.0] over 5 seeds, p = 0.10: ...".
+    """
     line, a, b = comparison.conclusion, comparison.first, comparison.second
-    higher, word = numbers.score.higher, _words(numbers)[0]
+    higher, word = numbers.score.higher, _relations(numbers)[0]
     options = f", {comparison.options}" if comparison.options else ""
     if line is None or line.difference is None:
-        return _over_lines(numbers, comparison, options)
-    found = line.difference
+        return _summarise_lines(numbers, comparison, options)
+    difference = line.difference
     if line.speed:
         faster = a if line.speed.factor > 1 else b
-        shown = f"{faster} is faster" if line.speed.differs else "no difference is shown"
+        conclusion = f"{faster} is faster" if line.speed.differs else "no difference is shown"
         if line.speed.interval is None or line.speed.interval.level < LEVEL:
-            shown = f"too few passes for an interval of {100 * LEVEL:g} %"
-        times = f"{_factor(line.speed)} times as fast as {b} at {line.task}{options}"
-        return f"{a} is {times}, over {line.over}: {shown}."
-    size = numbers.text(found.mean, signed=True) + _bounds(numbers, found.interval)
-    at = f"{a} − {b} at {line.task}{options}: {size}"
+            conclusion = f"the passes are too few for a {100 * LEVEL:g} % interval"
+        times = f"{_factor_text(line.speed)} times as fast as {b} at {line.task}{options}"
+        return f"{a} is {times}, over {line.over}: {conclusion}."
+    size = numbers.text(difference.mean, signed=True) + _bounds_text(numbers, difference.interval)
+    words = f"{a} − {b} at {line.task}{options}: {size}"
     if line.over == COUNTED:
-        return f"{at}. {a} has {_times([line])}: {_REPEATS}."
-    at += f" over {line.over}"
+        return f"{words}. {_ratio_sentence(a, b, [line])} {_REPEATS}"
+    words += f" over {line.over}"
     p = line.p_holm
-    test = f"p = {p_text(p)}" + (f" ({_corrected(line)})" if line.tests > 1 else "")
+    test = f"p = {p_text(p)}" + (f" ({_correction_text(line)})" if line.tests > 1 else "")
     if p is None:
-        words = f"{at}; {line.notes[-1]}."
+        words += f"; {line.notes[-1]}."
     elif p < ALPHA:
-        ahead = f"{a if (found.mean > 0) == higher else b} is {word}."
-        normal = f". {line.caution} If they are normal, " if line.caution else ": "
-        words = f"{at}, {test}{normal}{ahead}"
+        better = f"{a if (difference.mean > 0) == higher else b} is {word}."
+        if line.caution:
+            words += f", {test}. {line.caution} If differences are normally distributed, {better}"
+        else:
+            words += f", {test}: {better}"
     else:
-        words = f"{at}, {test}: no difference is shown"
-        if found.interval and found.detectable is None:
-            words += f", and {line.units} of this spread are too few to show any"
-        elif found.detectable is not None:
-            size = numbers.text(found.detectable)
-            words += f"; one of {size} would be, in {100 * POWER:g} % of repetitions"
+        words += f", {test}: no difference is shown"
+        if difference.interval and difference.detectable is None:
+            words += f", and so few {line.units} with this spread cannot show a difference"
+        elif difference.detectable is not None:
+            size = numbers.text(difference.detectable)
+            words += f"; a true difference of {size} would be shown in {100 * POWER:g} % of "
+            words += "repetitions"
         words += "."
     if line.baseline and not line.above_baseline:
         name, score = line.baseline
-        words += f" Neither is shown to be better than the baseline {name}, {numbers.text(score)}."
+        words += (
+            f" Neither of the two is shown to be better than the baseline {name}, which has "
+            f"{numbers.text(score)}."
+        )
     return words
 
 
-def _over_lines(numbers: Numbers, comparison: Comparison, options: str) -> str:
-    """Return what a comparison shows that has several lines and no mean over them, or none."""
+def _summarise_lines(numbers: Numbers, comparison: Comparison, options: str) -> str:
+    """Return the result of a comparison with several lines and no mean, or without a difference."""
     a, b = comparison.first, comparison.second
-    gains = [x for x in comparison.lines if x.difference]
-    if not gains:
+    lines = [x for x in comparison.lines if x.difference]
+    if not lines:
         return f"{a} and {b}: {'; '.join(n for x in comparison.lines for n in x.notes)}."
-    if speeds := [x.speed for x in gains if x.speed]:
-        return _over_speeds(a, b + options, speeds, len(gains))
-    higher, word = numbers.score.higher, _words(numbers)[0]
-    signs = [(x.difference.mean > 0) == higher for x in gains if x.difference and x.difference.mean]
+    if speeds := [x.speed for x in lines if x.speed]:
+        return _summarise_speeds(a, b + options, speeds, len(lines))
+    higher, word = numbers.score.higher, _relations(numbers)[0]
+    signs = [(x.difference.mean > 0) == higher for x in lines if x.difference and x.difference.mean]
     wins, losses = signs.count(True), signs.count(False)
     if losses > wins:
         a, b, wins = b, a, losses
-    if all(x.over == COUNTED for x in gains):
-        words = f"{a} is {word} than {b}{options} in {wins} of {len(gains)} lines"
-        return f"{words}. {comparison.first} has {_times(gains)}: {_REPEATS}."
-    words = f"{a} has a {word} mean than {b}{options} in {wins} of {len(gains)} lines."
-    tested = [x for x in gains if x.p_holm is not None]
+    place = f"in {wins} of {len(lines)} lines of the table"
+    if all(x.over == COUNTED for x in lines):
+        ratio = _ratio_sentence(comparison.first, comparison.second, lines)
+        return f"{a} is {word} than {b}{options} {place}. {ratio} {_REPEATS}"
+    words = f"{a} has a {word} mean than {b}{options} {place}."
+    tested = [x for x in lines if x.p_holm is not None]
     if not tested:
-        return f"No difference can be tested, and the notes say why. {words}"
-    sure = [x for x in tested if (x.p_holm or 0.0) < ALPHA]
-    found = f"{len(sure)} of {len(tested)} differences are significant"
-    found += f" (Holm, {tested[0].tests} tests)" if tested[0].tests > 1 else ""
-    caution = f" {sure[0].caution}" if sure and sure[0].caution else ""
-    return f"{found}.{caution} {words}"
+        return f"No difference can be tested; the notes of the table say why. {words}"
+    significant_lines = [x for x in tested if (x.p_holm or 0.0) < ALPHA]
+    counts = f"{len(significant_lines)} of {len(tested)} differences are significant"
+    counts += f" (Holm, {tested[0].tests} tests)" if tested[0].tests > 1 else ""
+    caution = next((f" {x.caution}" for x in significant_lines[:1] if x.caution), "")
+    return f"{counts}.{caution} {words}"
 
 
-def _over_speeds(a: str, b: str, speeds: Sequence[Speed], lines: int) -> str:
-    """Return how many times as fast a model is in several lines."""
-    ends = [_factor(speed) for speed in sorted(speeds, key=lambda s: s.factor)]
-    known = [s.differs for s in speeds if s.interval and s.interval.level >= LEVEL]
-    factors = " to ".join(dict.fromkeys((ends[0], ends[-1])))
-    words = f"{a} is {factors} times as fast as {b} in {len(speeds)} of {lines} lines"
-    if known:
-        words += f"; in {sum(known)} the {100 * LEVEL:g} % interval excludes 1"
-    if few := len(speeds) - len(known):
-        words += f"; {few} had too few passes for an interval of {100 * LEVEL:g} %"
+def _summarise_speeds(a: str, b: str, speeds: Sequence[Speed], lines: int) -> str:
+    """Return how many times as fast model `a` is as model `b` in several lines of the table."""
+    factors = [_factor_text(speed) for speed in sorted(speeds, key=lambda s: s.factor)]
+    differ = [s.differs for s in speeds if s.interval and s.interval.level >= LEVEL]
+    extremes = " to ".join(dict.fromkeys((factors[0], factors[-1])))
+    words = f"{a} is {extremes} times as fast as {b} in {len(speeds)} of {lines} lines of the table"
+    if differ:
+        words += f"; in {sum(differ)} of them, the {100 * LEVEL:g} % interval excludes 1"
+    if without_interval := len(speeds) - len(differ):
+        words += f"; {without_interval} had too few passes for a {100 * LEVEL:g} % interval"
     return f"{words}."
 
 
-def _times(lines: Sequence[Line]) -> str:
-    """Say how many times as large the first of two counts are."""
+def _ratio_sentence(a: str, b: str, lines: Sequence[Line]) -> str:
+    """Say how many times as large the counts of `a` are as those of `b`."""
     pairs = [(x.first or 0.0, x.second or 0.0) for x in lines]
     if not all(second for _, second in pairs):
-        return "others"
+        return f"The numbers of {a} differ from those of {b}."
     ratios = sorted(first / second for first, second in pairs)
-    ends = dict.fromkeys(significant(ratio) for ratio in (ratios[0], ratios[-1]))
-    return f"{' to '.join(ends)} times as many"
+    extremes = dict.fromkeys(significant(ratio) for ratio in (ratios[0], ratios[-1]))
+    return f"{a} has {' to '.join(extremes)} times as many as {b}."
 
 
-def _corrected(line: Line) -> str:
-    """Say by how many tests a line is corrected, and the level that its interval has for it."""
-    ends = line.difference.interval if line.difference else None
-    level = f", interval of {100 * ends.level:.3g} %" if ends else ""
+def _correction_text(line: Line) -> str:
+    """Return by how many tests p is corrected, and the level of the interval after correction."""
+    interval = line.difference.interval if line.difference else None
+    level = f", interval of {100 * interval.level:.3g} %" if interval else ""
     return f"Holm, {line.tests} tests{level}"
 
 
-def _factor(speed: Speed) -> str:
-    """Return how many times as fast, with its interval."""
-    ends, text = speed.interval, significant(speed.factor)
+def _factor_text(speed: Speed) -> str:
+    """Return how many times as fast a model is, with the interval, as in `2.4 [2.1, 2.8]`."""
+    interval, text = speed.interval, significant(speed.factor)
     text += f" {DIAMOND}" * (speed.clock == "processor")
-    if ends is None:
+    if interval is None:
         return text
-    level = "" if ends.level >= LEVEL else f"{100 * ends.level:.3g} %: "
-    return f"{text} [{level}{significant(ends.low)}, {significant(ends.high)}]"
+    level = "" if interval.level >= LEVEL else f"{100 * interval.level:.3g} %: "
+    return f"{text} [{level}{significant(interval.low)}, {significant(interval.high)}]"
 
 
 def trainings(numbers: Numbers) -> str:
-    """Say after a search which trainings are compared; "" without one."""
+    """Say which trainings are compared after a search; "" if there was no search."""
     if (final := numbers.trainings) is None:
         return ""
-    which = "it began from" if final.options == "untuned" else "it chose on validation"
-    share = "study (means over its seeds)" if final.by_study else "seed"
+    source = "before the search" if final.options == "untuned" else "that the search chose"
+    share = "study (as means over the seeds of a study)" if final.by_study else "seed"
     return (
-        f"Trainings: after a search, the final ones with the options that {which} "
-        f"({final.options}); these pair by {share}."
+        f"After a search, the final trainings with the options {source} ({final.options}) are "
+        f"compared; they are paired by {share}."
     )
 
 
-def _words(numbers: Numbers) -> tuple[str, str, str]:
-    """Return what a first side is called: of a number that only describes, none is better."""
+def _relations(numbers: Numbers) -> tuple[str, str, str]:
+    """Return the words for a first number above, equal to and below the second.
+
+    They are "higher" and "lower" for metrics of which neither direction is better.
+    """
     metric = METRICS[numbers.metric]
     if metric.unit == "s" or numbers.metric in SPEEDS:
         return ("faster", "equal", "slower")
@@ -175,7 +189,8 @@ def _words(numbers: Numbers) -> tuple[str, str, str]:
     return ("higher", "equal", "lower") if neutral else ("better", "equal", "worse")
 
 
-def _bounds(numbers: Numbers, interval: Interval | None) -> str:
+def _bounds_text(numbers: Numbers, interval: Interval | None) -> str:
+    """Return the ends of an interval, as in ` [−14.8, +2.0]`; "" for None."""
     if interval is None:
         return ""
     low, high = (numbers.text(v, signed=True) for v in (interval.low, interval.high))
@@ -183,10 +198,10 @@ def _bounds(numbers: Numbers, interval: Interval | None) -> str:
 
 
 def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Table:
-    """Build the table of comparisons: a section for each two, a row for each task."""
+    """Return the table of comparisons, with a section for each two models and a row for a task."""
     single = len(comparisons) == 1
     first, second = comparisons[0].first, comparisons[0].second if single else "other"
-    lines = [x for each in comparisons for x in each.lines]
+    lines = [line for comparison in comparisons for line in comparison.lines]
     corrected, timed = any(x.tests > 1 for x in lines), any(x.speed for x in lines)
     tested = any(x.p_holm is not None for x in lines)
     intervals = [x.difference.interval for x in lines if x.difference and x.difference.interval]
@@ -194,21 +209,22 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
     heads = {
         "first": first, "second": second, "difference": "first − second",
         "speed": "times as fast", "over": "over", "p": "p", "tests": "correction",
-        "detectable": "detectable", "counts": " / ".join(_words(numbers)),
+        "detectable": "detectable", "counts": " / ".join(_relations(numbers)),
         "baseline": "best baseline",
     }  # fmt: skip
     shown = {"speed": timed, "p": tested, "detectable": tested, "tests": corrected}
     heads = {key: title for key, title in heads.items() if shown.get(key, True)}
     rows = []
-    for each in comparisons:
-        for line in each.lines:
-            entries = _entries(numbers, line)
-            section = "" if single else f"{each.first} and {each.second}"
+    for comparison in comparisons:
+        for line in comparison.lines:
+            entries = _entries_by_column(numbers, line)
+            section = "" if single else f"{comparison.first} and {comparison.second}"
             rows.append((section, line.task, [entries[name] for name in heads]))
     caption = (
         trainings(numbers),
-        f"{numbers.score.unit}; means over pairs with the same task, seed and other settings that "
-        'vary within a side. "over" names what the interval accounts for.',
+        f"{numbers.score.unit}. Numbers are means over pairs of runs; the runs of a pair share the "
+        "task, the seed and each setting that varies within a model. "
+        'The column "over" names what the interval accounts for.',
         f"Difference [{100 * LEVEL:g} % interval{', cut off at ±100' * cut}]." * bool(intervals),
         _TESTED * tested,
         _CORRECTED * corrected,
@@ -223,15 +239,15 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
     )  # fmt: skip
 
 
-def _entries(numbers: Numbers, line: Line) -> dict[str, Entry]:
-    """Return the entries of a line by the keys of their columns."""
+def _entries_by_column(numbers: Numbers, line: Line) -> dict[str, Entry]:
+    """Return the entries of a line of the table, by the keys of their columns."""
 
     def number(value: float | None, text: str = "", **more: Any) -> Entry:
         if value is None:
             return absent()
         return Entry(text=text or numbers.text(value), value=value, **more)
 
-    found, p, speed = line.difference, line.p_holm, line.speed
+    difference, p, speed = line.difference, line.p_holm, line.speed
     notes = (*line.notes, line.caution) if line.caution else line.notes
     entries = {
         "first": number(line.first),
@@ -240,21 +256,22 @@ def _entries(numbers: Numbers, line: Line) -> dict[str, Entry]:
         "speed": absent(),
         "over": Entry(text=line.over or "–"),
         "p": number(p, p_text(p)),
-        "tests": Entry(text=_corrected(line) if line.tests > 1 else "–"),
-        "detectable": number(found.detectable if found else None),
+        "tests": Entry(text=_correction_text(line) if line.tests > 1 else "–"),
+        "detectable": number(difference.detectable if difference else None),
         "counts": Entry(text=f"{line.better} / {line.equal} / {line.worse}"),
         "baseline": absent(),
     }
-    if found:
-        size = numbers.text(found.mean, signed=True) + _bounds(numbers, found.interval)
-        rank = int(p is not None and p < ALPHA)
-        more = {"interval": found.interval, "notes": notes, "rank": rank}
-        entries["difference"] = number(found.mean, size, **more)
-        if found.interval and p is not None and found.detectable is None:
+    if difference:
+        interval = difference.interval
+        text = numbers.text(difference.mean, signed=True) + _bounds_text(numbers, interval)
+        rank = int(p is not None and p < ALPHA)  # rank 1 is printed bold
+        more = {"interval": interval, "notes": notes, "rank": rank}
+        entries["difference"] = number(difference.mean, text, **more)
+        if interval and p is not None and difference.detectable is None:
             entries["detectable"] = Entry(text="none")
     if speed:
         more = {"interval": speed.interval, "rank": int(speed.differs)}
-        entries["speed"] = number(speed.factor, _factor(speed), **more)
+        entries["speed"] = number(speed.factor, _factor_text(speed), **more)
     if line.baseline:
         name, score = line.baseline
         entries["baseline"] = Entry(text=f"{name} {numbers.text(score)}", value=score)
@@ -270,13 +287,14 @@ def as_json(numbers: Numbers, comparisons: Sequence[Comparison]) -> dict[str, An
         "trainings": trainings(numbers),
         "comparisons": [
             {
-                "first": each.first,
-                "second": each.second,
-                "verdict": verdict(numbers, each),
+                "first": comparison.first,
+                "second": comparison.second,
+                "verdict": verdict(numbers, comparison),
                 "lines": [
-                    {k: v for k, v in asdict(line).items() if k != "by_unit"} for line in each.lines
+                    {k: v for k, v in asdict(line).items() if k != "by_unit"}
+                    for line in comparison.lines
                 ],
             }
-            for each in comparisons
+            for comparison in comparisons
         ],
     }

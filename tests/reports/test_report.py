@@ -64,7 +64,7 @@ def test_everything_that_the_rows_allow(
 
 
 def test_an_empty_frame_is_refused(make: SimpleNamespace, tmp_path: Path) -> None:
-    with pytest.raises(NoRows, match="run something first"):
+    with pytest.raises(NoRows, match="start a run first"):
         written(make.frame(), tmp_path)
     with pytest.raises(ValueError, match="lack the columns"):
         written(pd.DataFrame({"metric": ["time"]}), tmp_path)
@@ -102,7 +102,7 @@ def test_a_line_of_one_point_is_no_figure(make: SimpleNamespace, tmp_path: Path)
     points = {"memory-step-points.csv", "time-step-points.csv", "training-loss-points.csv"}
     assert names(one, tmp_path) == {"efficiency-step.csv", *points}
     page = (tmp_path / "report.md").read_text()
-    said = "figures whose lines would be single points: numbers in time-step-points.csv, memory-"
+    said = "a single point on each line are not drawn; their numbers are in time-step-points.csv"
     assert said in page
     assert "loss" in (tmp_path / "training-loss-points.csv").read_text()
 
@@ -149,7 +149,7 @@ def test_a_file_that_no_report_wrote_is_not_overwritten(
 
 def test_a_damaged_manifest_is_named(make: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text("{torn")
-    with pytest.raises(ForeignFile, match="not the list of files of a report"):
+    with pytest.raises(ForeignFile, match="cannot read this list of the old report's files"):
         written(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path)
 
 

@@ -136,9 +136,9 @@ def test_a_report_shows_the_models_that_its_style_chooses_by_their_names(
     page = (tmp_path / "report.md").read_text()
     assert "other" not in page
     for line in (
-        "1 of 3 models are not shown",
-        "lengths 1024 are not shown",
-        "'lineer' is among the rows: did you mean 'linear'?",
+        "the style hides 1 of 3 models",
+        "the style hides the lengths 1024",
+        "'lineer', which has no rows here: did you mean 'linear'?",
     ):
         assert line in page
 
@@ -146,9 +146,9 @@ def test_a_report_shows_the_models_that_its_style_chooses_by_their_names(
 def test_what_fits_no_row_is_refused(make: SimpleNamespace, tmp_path: Path) -> None:
     rows = measured(make, "sdpa", "linear")
     for style, words in (
-        (ReportStyle(only=["performer"]), "only: got performer; none of them is among the rows"),
-        (ReportStyle(lengths=[7]), "lengths: got 7; none of them was measured, but 256, 512"),
-        (ReportStyle(models={"sdpa": ModelStyle(name="linear")}), "would both be called 'linear'"),
+        (ReportStyle(only=["performer"]), "only: got performer; the rows have none of these"),
+        (ReportStyle(lengths=[7]), "the rows have lengths 256, 512"),
+        (ReportStyle(models={"sdpa": ModelStyle(name="linear")}), "as 'linear'; give one of them"),
     ):
         with pytest.raises(StyleError, match=words):
             write_report(rows, tmp_path / "r", title="t", sections=sections(), style=style)

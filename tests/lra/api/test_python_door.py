@@ -416,7 +416,7 @@ def test_tables_and_figures_say_what_they_lack(rows: pd.DataFrame) -> None:
         (lambda: lra.figure(rows, "tme"), "did you mean 'time'"),
         (lambda: lra.figure(rows, mode="forwards"), "unknown mode 'forwards'"),
         (lambda: lra.figure(rows, "loss"), "no numbers for 'loss'"),
-        (lambda: lra.figure(rows[:0]), "no rows to report"),
+        (lambda: lra.figure(rows[:0]), "there are no rows to report"),
         (lambda: lra.figure(rows, style="paper"), "unknown style 'paper': did you mean 'paper_"),
     ):
         with pytest.raises(ValueError, match=answer):

@@ -64,8 +64,8 @@ def test_models_over_tasks(results: Path, capsys: pytest.CaptureFixture[str]) ->
     first, *_ = text.splitlines()
     assert first.startswith("linear − sdpa at all 2 tasks: +22.5 [+16.3, +28.7] over 3 seeds, p =")
     assert ". The t test assumes that differences are normal" in first
-    assert first.endswith("If they are normal, linear is better.")
-    assert "means over 2 settings of optim.peak_learning_rate" in text
+    assert first.endswith("are normally distributed, linear is better.")
+    assert "each number is a mean over 2 settings of optim.peak_learning_rate" in text
     assert "**+22.5** [+16.3, +28.7]" in text
 
 
@@ -75,8 +75,8 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
     text = printed(capsys, *reversed(rates), "--results", results, *where)
     assert f"{rates[1]} − {rates[0]} at listops: +10.0 over 2 settings" in text
     one = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[1]}", "--results", results, *where)
-    assert "listops: +20.0 [+7.0, +33.0] over 40 examples; one seed: nothing" in one
-    assert "their answers are paired" in one
+    assert "listops: +20.0 [+7.0, +33.0] over 40 examples; there is only one seed" in one
+    assert "it treats their answers as paired" in one
     assert "further" not in one
     crossed = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[0]}", "--results", results)
     assert "further" not in crossed  # what the words are about is no further setting
@@ -127,10 +127,10 @@ def test_after_a_search_names_stand_for_its_final_trainings(
     rows = ("--rows", TUNED)
     text = printed(capsys, "sdpa", "delta_net", *rows)
     assert text.startswith("sdpa − delta_net at mqar, both tuned: +1.1 [−3.2, +5.5] over 3 seeds")
-    assert "the options that it chose on validation (tuned); these pair by seed." in text
+    assert "the options that the search chose (tuned) are compared; they are paired by seed" in text
     text = printed(capsys, "sdpa", "delta_net", *rows, "--untuned")
     assert "mqar, both untuned: +35.8 [+5.4, +66.1] over 3 seeds" in text
-    assert "(untuned); these pair by seed." in text
+    assert "(untuned) are compared; they are paired by seed." in text
     text = printed(capsys, "sdpa", "linear", *rows)
     assert "+4.4 [−3.7, +12.6] over 3 seeds" in text
     assert "further settings" not in text
@@ -144,8 +144,8 @@ def test_after_a_search_names_stand_for_its_final_trainings(
     found = lra.compare(TUNED, "sdpa", "delta_net", untuned=True)
     stored = json.loads(printed(capsys, "sdpa", "delta_net", *rows, "--untuned", "--json"))
     assert json.loads(json.dumps(found.numbers)) == stored
-    assert "it began from (untuned)" in stored["trainings"]
-    assert "it began from (untuned)" in found.to_markdown()
+    assert "before the search (untuned)" in stored["trainings"]
+    assert "before the search (untuned)" in found.to_markdown()
 
 
 def rows_file(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -173,7 +173,7 @@ def test_from_three_studies_on_pairs_share_the_study(
     assert line["difference"]["mean"] == pytest.approx(wanted.mean)
     assert line["difference"]["p"] == pytest.approx(wanted.p)
     assert (line["over"], line["difference"]["interval"]["source"]) == ("3 studies", "studies")
-    assert "pair by study" in repr(found)
+    assert "paired by study" in repr(found)
     named = lra.compare(three, "sdpa (tuned: demo)", "sdpa (untuned)")
     assert " over 9 seeds, " in named.verdicts[0]
     two = rows_file(tmp_path / "two.jsonl", search(("sdpa", "linear"), studies=2))
@@ -193,8 +193,7 @@ def test_from_three_studies_on_pairs_share_the_study(
     one = [row for row in made if row["seed"] < 1000 or row["family"] == "sdpa"]
     one += [row for row in search(("lstm",)) if row["labels"].get("trial") != "0"]
     text = lra.compare(rows_file(tmp_path / "one.jsonl", one), "lstm", "linear").verdicts[0]
-    assert text.endswith("over one study; one study: nothing is known about the variation between "
-    "studies.")  # fmt: skip
+    assert text.endswith("so nothing is known about the variation between studies.")
     # options that a search in another sweep chose, of which there is no row here
     led = rows_file(tmp_path / "led.jsonl", [r for r in made if r["cell"].startswith("final-")])
     for untuned in (False, True):

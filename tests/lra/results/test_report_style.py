@@ -14,8 +14,8 @@ from lra.results.style import HELD, read_style, shipped_styles, style_of
 
 WRONG = {
     "widht: 3": "unknown option of a style 'widht': did you mean 'width'?",
-    "width: huge": "width: got 'huge'; wanted column (3.25 inches), full (6.75), or inches from 2",
-    "aspect: 99": "aspect: got 99.0; wanted 0.1 to 5",
+    "width: huge": "width: got 'huge'; wanted column (3.25 inches), full (6.75 inches)",
+    "aspect: 99": "aspect: got 99.0; wanted a ratio from 0.1 to 5",
     "font: 3": "font: got 3; wanted a mapping",
     "font: {sise: 3}": "font: unknown option 'sise'",
     "font: {title: big}": "font.title: got 'big'; wanted a number",
@@ -23,18 +23,18 @@ WRONG = {
     "models: {a: {colour: red}}": "models.a: unknown option 'colour': did you mean 'color'?",
     "models: {a: {color: rad}}": "models.a.color: got 'rad'; wanted a colour",
     "models: {a: {marker: Q}}": "models.a.marker: got 'Q'; wanted one of",
-    "models: {a: {name: x}, b: {name: x}}": "models: a and b have one name, 'x'",
+    "models: {a: {name: x}, b: {name: x}}": "models: a and b have the same name 'x'",
     "beside: [tittle]": "wanted one of title, subtitle, notes, legend: did you mean title?",
     "tables: {width: wide}": "tables.width: got 'wide'; wanted one of page, column, full",
-    "tables: {label_prefix: 'a}b'}": "label_prefix: got 'a}b'; wanted letters",
+    "tables: {label_prefix: 'a}b'}": "label_prefix: got 'a}b'; wanted ASCII letters",
     "lengths: [1.5]": "lengths: got [1.5] (list); wanted a list of whole numbers",
-    "order: [a, a]": "order: a occurs twice",
+    "order: [a, a]": "order: a occurs twice in the list",
     "matplotlib: {axes.gird: true}": "'axes.gird': did you mean 'axes.grid'",
     "matplotlib: {axes.grid: maybe}": "matplotlib.axes.grid: got 'maybe'",
     "matplotlib: {savefig.dpi: 1000000}": "got 1000000; wanted numbers from 10 to 1200",
     "matplotlib: {savefig.dpi: .nan}": "savefig.dpi: got nan; wanted numbers from 10 to 1200",
     "{width: 40, matplotlib: {savefig.dpi: 1200}}": "of 48,000 dots in width; wanted at most",
-    "models: {a: {dashes: [1.0e+9, 1]}}": "wanted dashes and gaps in turn, all above 0",
+    "models: {a: {dashes: [1.0e+9, 1]}}": "wanted lengths of dashes and gaps, alternately",
     "matplotlib: {text.usetex: true}": "matplotlib.text.usetex is fixed: names of models",
 }
 

@@ -82,11 +82,11 @@ def test_lower_is_better_where_the_metric_says_so(make: SimpleNamespace) -> None
 def test_no_difference_says_what_would_have_been_found(make: SimpleNamespace) -> None:
     rows = [*scores(make, "linear", [0.5, 0.52]), *scores(make, "sdpa", [0.51, 0.512])]
     text = verdict(found := numbers(make.frame(*rows)), only(found))
-    assert "no difference is shown; one of 35.2 would be, in 80 % of repetitions." in text
+    assert "a true difference of 35.2 would be shown in 80 % of repetitions." in text
     assert one_line(found).better == one_line(found).worse == 1
     rows = [*scores(make, "linear", [0.5, 0.6]), *scores(make, "sdpa", [0.6, 0.52])]
     text = verdict(found := numbers(make.frame(*rows)), only(found))
-    assert "and seeds of this spread are too few to show any." in text
+    assert "and so few seeds with this spread cannot show a difference." in text
     table = comparison_table(found, [only(found)])
     ends = table.rows[0].entries[2].interval
     assert (ends.low, ends.high) == (-1, 1)
@@ -100,7 +100,7 @@ def test_a_difference_over_few_seeds_says_what_it_rests_on(make: SimpleNamespace
         rows = scores(make, "linear", [0.5 + g for g in gains])
         found = numbers(make.frame(*rows, *scores(make, "sdpa", [0.5] * count)))
         text = verdict(found, only(found))
-        assert text.endswith("If they are normal, linear is better." if wanted else
+        assert text.endswith("are normally distributed, linear is better." if wanted else
                              ": linear is better.")  # fmt: skip
         assert ("at least 6 seeds are needed to show a difference" in text) == wanted
         assert ("14 % of comparisons" in text) == (count == 2)
@@ -115,7 +115,7 @@ def test_other_seeds_are_named(make: SimpleNamespace) -> None:
     rows.append(make.accuracy("sdpa", 1, 0.4))
     line = one_line(numbers(make.frame(*rows)))
     assert line.over == "2,000 examples"
-    assert "1 pair: linear has seeds 0 and 1; sdpa has seeds 1 and 2 and 3" in line.notes
+    assert "only 1 pair: linear has seeds 0 and 1; sdpa has seeds 1 and 2 and 3" in line.notes
 
 
 def test_tasks_are_never_mixed_and_each_has_its_line(make: SimpleNamespace) -> None:
@@ -202,7 +202,7 @@ def test_one_seed_has_an_interval_over_examples(make: SimpleNamespace) -> None:
     line = one_line(numbers(make.frame(*rows)))
     assert line.difference.interval == share_difference_interval((0.6, 2000), (0.5, 2000))
     assert (line.over, line.difference.p) == ("2,000 examples", None)
-    assert line.notes[-1].startswith("one seed: nothing is known about the variation")
+    assert line.notes[-1].startswith("there is only one seed, so nothing is known about")
     outcomes = {
         row["cell"]: (np.arange(10), np.array([1] * right + [0] * (10 - right)))
         for row, right in zip(rows, (6, 5), strict=True)
@@ -232,8 +232,8 @@ def test_what_varies_within_a_side_pairs_and_what_differs_between_is_named(
     line = one_line(found)
     assert (line.better, line.over) == (4, "2 seeds")
     assert line.difference.mean == pytest.approx(0.11)
-    assert "they differ in further settings: depth (2, 4)" in line.notes
-    assert "means over 2 settings of optim.rate" in line.notes
+    assert "the two sides differ in further settings: depth (2, 4)" in line.notes
+    assert "each number is a mean over 2 settings of optim.rate" in line.notes
     rates = [side(found, **{"optim.rate": rate}) for rate in ("0.003", "0.001")]
     (by_rate,) = compare(found, rates)
     assert by_rate.lines[0].difference.mean == pytest.approx(0.2)
@@ -245,11 +245,11 @@ def test_failures_and_results_that_nothing_tells_apart_are_left_out(make: Simple
     rows.append(make.failed("accuracy", "sdpa", "diverged", "nan", seed=3, labels={}))
     line = one_line(numbers(make.frame(*rows)))
     assert line.over == "3 seeds"
-    assert "sdpa: 1 failed (diverged) and are excluded" in line.notes
+    assert "the comparison excludes 1 failed run of sdpa (diverged)" in line.notes
     rows.append(make.accuracy("linear", 0, 0.9, cell="twice"))
     line = one_line(numbers(make.frame(*rows)))
     assert line.over == "2 seeds"
-    assert "linear: several results of one seed look the same and are excluded" in line.notes
+    assert any("linear has several runs with the same seed" in note for note in line.notes)
 
 
 def test_the_best_baseline_stands_beside_and_is_to_be_beaten(make: SimpleNamespace) -> None:
@@ -261,7 +261,7 @@ def test_the_best_baseline_stands_beside_and_is_to_be_beaten(make: SimpleNamespa
     found = numbers(make.frame(*rows))
     assert one_line(found).baseline == ("last token", 0.7)
     assert verdict(found, only(found)).endswith(
-        "Neither is shown to be better than the baseline last token, 70.0."
+        "is shown to be better than the baseline last token, which has 70.0."
     )
 
 
@@ -276,7 +276,7 @@ def test_a_baseline_is_beaten_here_where_a_table_ranks(
     (table,) = (table for _, table in score_tables(prepare(frame)))
     assert any(row.entries[0].rank for row in table.rows) == shown
     assert one_line(found).above_baseline == shown
-    assert ("Neither is shown to be better" in verdict(found, only(found))) != shown
+    assert ("Neither of the two is shown to be better" in verdict(found, only(found))) != shown
     one = make.frame(rows[0], rows[4], make.baseline("majority", best, "x"))  # of 2,000 examples
     (table,) = (table for _, table in score_tables(prepare(one)))
     assert any(row.entries[0].rank for row in table.rows) == one_line(numbers(one)).above_baseline
@@ -301,7 +301,7 @@ def test_differences_without_spread_have_no_p(make: SimpleNamespace) -> None:
     found = numbers(make.frame(*rows))
     line = one_line(found)
     assert (line.p_holm, line.better) == (None, 3)
-    assert "; all differences are equal" in verdict(found, only(found))
+    assert "; the difference is equal for all pairs" in verdict(found, only(found))
 
 
 def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None:
@@ -319,13 +319,13 @@ def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None
         "listops, length 512, reference softmax",
     ]
     assert verdict(found, result) == (
-        "No difference can be tested, and the notes say why. linear has a better mean than local "
-        "in 4 of 4 lines."
+        "No difference can be tested; the notes of the table say why. linear has a better mean "
+        "than local in 4 of 4 lines of the table."
     )
     rows[0] |= {"value": None, "status": "out_of_memory", "reason": "8 GiB"}
     lines = only(numbers(make.frame(*rows), metric="time_ratio"), "linear", "local").lines
     assert [line.difference is not None for line in lines] == [False, True, True, True]
-    assert lines[0].notes[-1] == "linear: 1 failed (OOM) and are excluded"
+    assert lines[0].notes[-1] == "the comparison excludes 1 failed run of linear (OOM)"
     assert not any("failed" in note for note in lines[1].notes)
 
 
@@ -376,9 +376,11 @@ def test_counts_need_no_test(make: SimpleNamespace) -> None:
     found = numbers(make.frame(*rows), metric="peak_tensor_bytes")
     result = only(found, "sdpa", "linear")
     assert [(line.over, line.notes) for line in result.lines] == [("counted", ())] * 2
-    repeats = "times as many: counted, so every repetition gives the same number."
+    repeats = (
+        "times as many as linear. The numbers are counted, so every repetition gives the same ones."
+    )
     assert verdict(found, result) == (
-        f"linear is better than sdpa in 2 of 2 lines. sdpa has 2.00 to 3.00 {repeats}"
+        f"linear is better than sdpa in 2 of 2 lines of the table. sdpa has 2.00 to 3.00 {repeats}"
     )
     one = numbers(make.frame(*rows[:10]), metric="peak_tensor_bytes")
     assert verdict(one, only(one, "sdpa", "linear")) == (
@@ -416,7 +418,7 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     text = verdict(found, result)
     assert text.startswith("linear is 1.0")
     assert text.endswith(
-        "times as fast as sdpa in 3 of 3 lines; in 2 the 95 % interval excludes 1."
+        "sdpa in 3 of 3 lines of the table; in 2 of them, the 95 % interval excludes 1."
     )
     assert "significant" not in text
     other = only(found, "sdpa", "linear").lines[1].speed
@@ -425,14 +427,15 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     ratio["samples"] = ratio["samples"][:5]
     short = numbers(make.frame(*(row for row in rows if row["length"] == 1024)), metric=metric)
     assert verdict(short, only(short)).endswith(
-        "over 5 passes: too few passes for an interval of 95 %."
+        "over 5 passes: the passes are too few for a 95 % interval."
     )
     unpaired = only(found, "local", "linear")
-    assert verdict(found, unpaired).endswith("linear has a faster mean than local in 3 of 3 lines.")
+    assert verdict(found, unpaired).startswith("No difference can be tested")
+    assert "linear has a faster mean than local in 3 of 3 lines" in verdict(found, unpaired)
     assert "faster / equal / slower" in to_markdown(comparison_table(found, [unpaired]))
     for line in unpaired.lines:
         assert line.speed is None
-        assert any("no ratio of interleaved passes" in note for note in line.notes)
+        assert any("were not timed interleaved" in note for note in line.notes)
     apart = {str(row["cell"]): {"positions": row["model"]} for row in rows}
     unlike = only(numbers(make.frame(*rows), apart, metric=metric))  # the reference is another
     assert [line.speed for line in unlike.lines] == [None] * 3

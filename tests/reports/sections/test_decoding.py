@@ -202,7 +202,7 @@ def test_only_refusals_leave_no_figure(make: SimpleNamespace, report: Report) ->
     names = report(make.frame(row))
     assert not any(name.endswith(".svg") for name in names)
     page = names["report.md"].read_text()
-    assert "decoding-token-time: no number among its points, only reasons" in page
+    assert "decoding-token-time: every measurement failed, so nothing can be drawn" in page
 
 
 def test_a_run_holds_them_by_length(rows: pd.DataFrame) -> None:

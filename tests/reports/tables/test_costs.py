@@ -213,7 +213,7 @@ def test_missing_batch_size_leaves_no_cost_per_sequence(make: SimpleNamespace) -
     rows = [r for r in make.timing("linear", 256, 0.1) if r["metric"] != "batch_size"]
     table = efficiency_table(points(make.frame(*rows)), "step")
     assert entry(table, "sequences", "linear").notes == (
-        "the rows lack batch_size, so the cost per sequence is unknown",
+        "the cost per sequence is unknown, because the rows lack batch_size",
     )
 
 
@@ -248,7 +248,7 @@ def test_a_table_has_one_reference_and_that_of_a_model_with_its_own_positions_be
     of_all = "speed relative to exact attention through SDPA"
     plain = entry(table, of_all, "transformer_xl")
     assert plain.value == pytest.approx(0.010 / 0.066)
-    assert plain.notes == ("compared with times of sdpa that were measured with other models",)
+    assert plain.notes == ("the time is compared with times of sdpa from runs of other models",)
     assert entry(table, f"speed relative to sdpa{EQUAL}", "transformer_xl").value == pytest.approx(
         0.060 / 0.066
     )
