@@ -265,7 +265,7 @@ READS_TEXT = {
     ("names", "_without"),  # the path of an option, of which a name is made
     ("names", "last_words"),  # the same
     ("style", "shipped_families"),  # names of files
-    ("runs", "_line"),  # the same, and the path of an option
+    ("runs", "_line_name"),  # the same, and the path of an option
     ("pairs", "_further_differences"),  # the path of an option
     ("speeds", "speed_of"),  # the same
     ("rows", "_cost_point"),  # the same
@@ -276,7 +276,7 @@ READS_TEXT = {
     ("labels", "_start_runs"),  # a key that stands in a stored label
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
     ("searches", "option_name"),  # the path of an option, of which a name is made
-    ("searches", "_arms"),  # paths of options, and words of which a name is made
+    ("searches", "_arm_names"),  # paths of options, and words of which a name is made
     ("best_on_validation", "_with_arms"),  # words of which a name is made
     ("style", "name"),  # the same
     ("style", "_styled_departures"),  # the same

@@ -18,20 +18,20 @@ COLUMNS = (
     "average", "memory_bytes", "disturbed", "published", "reason",
 )  # fmt: skip
 PUBLISHED_LENGTHS = tuple(dict.fromkeys(LENGTHS.values()))
-"""Of the columns of published costs."""
+"""Titles of the lengths of published costs, in the order of their numbers."""
 OTHER_KIND = "other models"
 
 
 def bubble_data(
     scores: ArenaScores, points: Sequence[CostPoint], groups: Mapping[str, Sequence[str]]
 ) -> pd.DataFrame:
-    """Return a line for each model: what is drawn of it, or the reason why it cannot be.
+    """Return a line for each model with its numbers, or the reason why one of them is missing.
 
-    Lines of the same models as published follow, with their source in the column `published`.
+    Lines with published numbers of the same models follow; their column `published` has the source.
 
     Args:
-        scores: of the runs under one protocol and scale.
-        points: training steps of the same, on one machine; those at the longest length count.
+        scores: the scores of runs under one protocol and scale.
+        points: costs of training steps of these models on one machine; the longest length is used.
         groups: families by kind.
     """
     length = max(p.length for p in points if p.time.ok)
@@ -47,33 +47,34 @@ def bubble_data(
         family, point = families[name], costs.get(name)
         record = dict.fromkeys(COLUMNS) | {"model": name, "family": family, "length": length}
         record |= {"kind": kinds.get(family, OTHER_KIND), "average": RULE, "reason": ""}
-        lacking = []
+        reasons = []
         if rule is None:
-            lacking.append("no average: some of its tasks were not run")
+            reasons.append("there is no average, because some of its tasks were not run")
         elif name not in scored:
-            lacking.append("no scores under this protocol")
+            reasons.append("this model has no scores under the protocol")
         elif (average := scores.average(name, rule)).value is None:
-            lacking += average.notes
+            reasons += average.notes
         else:
             record["score"] = average.value
-        record |= _cost(point, reference, lacking)
-        records.append(record | {"reason": "; ".join(lacking)})
+        record |= _cost_columns(point, reference, reasons)
+        records.append(record | {"reason": "; ".join(reasons)})
     unique = dict.fromkeys(EXACT[0] if r["family"] in EXACT else r["family"] for r in records)
     for family in unique:
-        printed = _published(scores.runs.protocol, str(family), length)
-        if printed is not None:
+        published = _published_columns(scores.runs.protocol, str(family), length)
+        if published is not None:
             kind = kinds.get(str(family), OTHER_KIND)
-            records.append(dict.fromkeys(COLUMNS) | printed | {"kind": kind, "length": length})
+            records.append(dict.fromkeys(COLUMNS) | published | {"kind": kind, "length": length})
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
-def _published(protocol: str, family: str, length: int) -> dict[str, object] | None:
-    """Return what a paper has of a model at a length; None where it lacks one of the numbers."""
+def _published_columns(protocol: str, family: str, length: int) -> dict[str, object] | None:
+    """Return a paper's numbers of a model at a length; None if the paper lacks one of them."""
     bubble = published_bubble(protocol, family, RULE)
     if bubble is None or length not in LENGTHS:
         return None
-    (average, cost), at = bubble, PUBLISHED_LENGTHS.index(LENGTHS[length])
-    steps, gigabytes = cost.steps_per_second[at], cost.gigabytes[at]
+    average, cost = bubble
+    index = PUBLISHED_LENGTHS.index(LENGTHS[length])
+    steps, gigabytes = cost.steps_per_second[index], cost.gigabytes[index]
     if average.percent is None or steps is None or gigabytes is None:
         return None
     return {
@@ -81,7 +82,7 @@ def _published(protocol: str, family: str, length: int) -> dict[str, object] | N
         "family": family,
         "average": RULE,
         "examples_per_second": BATCH * steps,
-        "speed_ratio": cost.ratio[at],
+        "speed_ratio": cost.ratio[index],
         "reference": EXACT[0],
         "score": average.percent / 100,
         "memory_bytes": gigabytes * GIGABYTE,
@@ -90,13 +91,13 @@ def _published(protocol: str, family: str, length: int) -> dict[str, object] | N
     }
 
 
-def _cost(point: CostPoint | None, reference: str, lacking: list[str]) -> dict[str, object]:
-    """Return speed and memory; what there is not of them is added to `lacking`."""
+def _cost_columns(point: CostPoint | None, reference: str, reasons: list[str]) -> dict[str, object]:
+    """Return the columns of speed and memory; append to `reasons` why a number is missing."""
     if point is None:
-        lacking.append("speed and memory not measured at this length")
+        reasons.append("speed and memory were not measured at this length")
         return {}
     if point.time.value is None:
-        lacking.append(f"no speed: {point.time.reason}")
+        reasons.append(f"the speed is unknown: {point.time.reason}")
         return {}
     numbers: dict[str, object] = {"disturbed": point.time.disturbed or None}
     numbers["examples_per_second"] = (point.batch_size or BATCH) / point.time.value
@@ -104,7 +105,7 @@ def _cost(point: CostPoint | None, reference: str, lacking: list[str]) -> dict[s
     if ratio is not None and ratio.value:
         numbers |= {"speed_ratio": 1 / ratio.value, "reference": reference}
     if point.memory.value is None:
-        lacking.append(f"no memory: {point.memory.reason}")
+        reasons.append(f"the memory is unknown: {point.memory.reason}")
     else:
         numbers["memory_bytes"] = point.memory.value
     return numbers

@@ -29,10 +29,10 @@ _ROUND = ("1K", "2K", "3K", "4K")
 
 
 def arena_points(runs: ProtocolRuns) -> Iterator[tuple[ComparableRows, list[CostPoint]]]:
-    """Yield each machine setting with its training steps on text, at the paper's batch and lengths.
+    """Yield each machine setting with its costs of training steps on text.
 
-    A point without a batch size has failed. At another scale than the published, any batch and
-    length counts.
+    Runs of the published size count at the paper's batch size and lengths (a failed run has no
+    batch size); runs of another scale count at any.
     """
     rows = runs.rows[(runs.rows["task"] == COSTED) & (runs.rows["mode"] == MODE)]
     timed = cost_rows(rows.assign(name=rows["line"]))
@@ -47,33 +47,34 @@ def arena_points(runs: ProtocolRuns) -> Iterator[tuple[ComparableRows, list[Cost
 
 
 def best_reference(points: Sequence[CostPoint]) -> str:
-    """Return the exact attention among the references: the literal one first, as published."""
+    """Return the first of `REFERENCES` that was measured with these points; "" if none was."""
     measured = references(points)
     return next((name for name in REFERENCES if name in measured), "")
 
 
 def cost_table(runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPoint]) -> Table:
-    """Build the table of one setting: groups of speed and memory, lengths side by side.
+    """Return the table of one machine setting, with speed and memory at each length.
 
     Args:
-        runs: what the points belong to.
-        part: their rows and the machine.
-        points: as `arena_points` yields them.
+        runs: the runs of the points.
+        part: the rows of the points, and the machine setting.
+        points: the costs that `arena_points` yields.
     """
     reference, lengths = best_reference(points), sorted({p.length for p in points})
     measured = {(p.model, p.length): p for p in points}
     families = dict(zip(part.rows["line"], part.rows["family"], strict=True))
     lines: list[tuple[str, str, list[Entry]]] = []
-    printed = set()
+    published_families = set()
     for name in sorted({p.model for p in points}, key=lambda n: (place(families[n]), n)):
         row_points = [measured.get((name, n)) for n in lengths]
-        itself = families[name] == reference
-        entries = [_steps(p, reference, itself) for p in row_points]
-        lines.append(("", name, entries + [_memory(p, reference, itself) for p in row_points]))
-        published = _paper_costs(families[name], lengths)
-        if published and families[name] not in printed:
+        is_reference = families[name] == reference
+        steps = [_steps_entry(p, reference, is_reference) for p in row_points]
+        memories = [_memory_entry(p, reference, is_reference) for p in row_points]
+        lines.append(("", name, steps + memories))
+        published = _published_entries(families[name], lengths)
+        if published and families[name] not in published_families:
             lines.append(("", f"{families[name]} ({ON_TPU})", published))
-            printed.add(families[name])
+            published_families.add(families[name])
     heads = [
         Column(group=group, title=LENGTHS.get(n, f"{n:,}"), key=f"{key} {n}")
         for group, key in (("steps per second", "steps"), ("peak memory (GB)", "memory"))
@@ -81,37 +82,40 @@ def cost_table(runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPo
     ]
     return listed_table(
         lines, heads, title=f"Long Range Arena, table 2, {runs.title}",
-        caption=" ".join(_caption(runs, part, points, printed=bool(printed))),
+        caption=" ".join(_caption(runs, part, points, published=bool(published_families))),
     )  # fmt: skip
 
 
 def _caption(
-    runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPoint], *, printed: bool
+    runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPoint], *, published: bool
 ) -> list[str]:
+    """Return the sentences of the caption; `published` says if lines have published numbers."""
     reference, sentences = best_reference(points), []
     if runs.scale:
-        sentences.append(f"Scale {runs.scale}: smaller than what the paper measured.")
+        sentences.append(f"These runs have scale {runs.scale}, which is smaller than the paper's.")
     sizes = sorted({p.batch_size for p in points if p.batch_size is not None})
     lengths = ", ".join(f"{n:,}" for n in sorted({p.length for p in points}))
     sentences.append(
-        f"One training step on {COSTED}, batch {', '.join(map(str, sizes))}, lengths {lengths} "
-        f"({part.title}). Peak memory: tensors alive at once, 10^9 bytes."
+        f"Each number is for a training step on the task {COSTED} with batch size "
+        f"{', '.join(map(str, sizes))} and lengths {lengths} ({part.title}). Peak memory is the "
+        "largest size of all tensors that exist at the same time, in 10^9 bytes."
     )
     if reference:
         sentences.append(
-            f"In brackets: the ratio to {reference_name(reference)}, which was measured "
-            "interleaved with the model in the same run."
+            f"Brackets hold the ratio to {reference_name(reference)}, which was timed interleaved "
+            "with the model in the same run."
         )
-    if printed:
+    if published:
         source, remark = cost_source()
         sentences.append(
-            f"Lines ({ON_TPU}): {source} ({remark}); another machine and another model size, so "
-            "compare only the ratios with ours."
+            f"Lines with ({ON_TPU}) are from {source} ({remark}). They used another machine and "
+            "another model size, so compare only their ratios with ours."
         )
     return [*sentences, CAVEAT]
 
 
-def _steps(point: CostPoint | None, reference: str, itself: bool) -> Entry:
+def _steps_entry(point: CostPoint | None, reference: str, is_reference: bool) -> Entry:
+    """Return the steps per second of a point, with the ratio to exact attention."""
     if point is None:
         return absent("not run")
     if point.time.value is None:
@@ -122,26 +126,27 @@ def _steps(point: CostPoint | None, reference: str, itself: bool) -> Entry:
     ratio = point.time_ratio.get(reference)
     if ratio is not None and ratio.value is not None:
         ratio = replace(ratio, value=1 / ratio.value)
-    return dagger(_with_ratio(entry, ratio, itself), point.time)
+    return dagger(_with_ratio(entry, ratio, is_reference), point.time)
 
 
 def _batch(point: CostPoint) -> dict[str, int | str]:
     return {"batch_size": point.batch_size or ""}
 
 
-def _memory(point: CostPoint | None, reference: str, itself: bool) -> Entry:
+def _memory_entry(point: CostPoint | None, reference: str, is_reference: bool) -> Entry:
+    """Return the peak memory of a point in GB, with the ratio to exact attention."""
     if point is None:
         return absent("not run")
     if point.memory.value is None:
         return mark(point.memory)
     size = point.memory.value / GIGABYTE
     entry = Entry(text=significant(size), value=size, facts=_batch(point))
-    return _with_ratio(entry, point.memory_ratio.get(reference), itself)
+    return _with_ratio(entry, point.memory_ratio.get(reference), is_reference)
 
 
-def _with_ratio(entry: Entry, ratio: Value | None, itself: bool) -> Entry:
-    """Put the ratio to exact attention behind a number, or say why there is none."""
-    if itself:
+def _with_ratio(entry: Entry, ratio: Value | None, is_reference: bool) -> Entry:
+    """Add the ratio to exact attention after a number, or a note about why it is missing."""
+    if is_reference:
         return replace(entry, text=f"{entry.text} (1)", facts={**entry.facts, "ratio": 1.0})
     if ratio is None:
         return replace(
@@ -154,21 +159,22 @@ def _with_ratio(entry: Entry, ratio: Value | None, itself: bool) -> Entry:
     return replace(entry, text=text, facts={**entry.facts, "ratio": ratio.value})
 
 
-def _paper_costs(family: str, lengths: Sequence[int]) -> list[Entry]:
-    """Return the paper's numbers at these lengths; nothing where it has none."""
+def _published_entries(family: str, lengths: Sequence[int]) -> list[Entry]:
+    """Return the paper's speeds and memories at these lengths; [] if the paper has none."""
     cost = published_cost(family)
     if cost is None or not any(n in LENGTHS for n in lengths):
         return []
-    at = [_ROUND.index(LENGTHS[n]) if n in LENGTHS else None for n in lengths]
-    return [_printed(cost.steps_per_second, cost.ratio, i) for i in at] + [
-        _printed(cost.gigabytes, None, i) for i in at
+    indices = [_ROUND.index(LENGTHS[n]) if n in LENGTHS else None for n in lengths]
+    return [_published_entry(cost.steps_per_second, cost.ratio, i) for i in indices] + [
+        _published_entry(cost.gigabytes, None, i) for i in indices
     ]
 
 
-def _printed(
-    values: Sequence[float | None], ratios: Sequence[float | None] | None, at: int | None
+def _published_entry(
+    values: Sequence[float | None], ratios: Sequence[float | None] | None, index: int | None
 ) -> Entry:
-    if at is None or (value := values[at]) is None:
+    """Return a published number and its ratio; a dash if the index or the number is None."""
+    if index is None or (value := values[index]) is None:
         return absent()
-    ratio = None if ratios is None else ratios[at]
+    ratio = None if ratios is None else ratios[index]
     return Entry(text=f"{value:g}" if ratio is None else f"{value:g} ({ratio:g})", value=value)

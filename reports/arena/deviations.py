@@ -1,4 +1,4 @@
-"""What is not as in a protocol's source, by its file or by the user's hand: one table of both."""
+"""Make the table of settings in which runs differ from the source of their protocol."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,33 +9,40 @@ from lra.reports.labels import names_in
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.table import Column, Entry, Table
 
-UNSTORED = "the explanation is missing from these rows"
-CHANGED = "changed by further arguments of the command, or by its preset"
-SHARED_SETTINGS = "the source did not train these models, so they have the general settings"
+UNSTORED = "the rows lack the explanation of this setting"
+CHANGED = "an argument of the command, or its preset, changed this setting"
+SHARED_SETTINGS = (
+    "the protocol's source did not train these models, so they use its settings for all models"
+)
 
 Sentences = Mapping[str, Mapping[str, str]]
-"""By cell, what departs from the source of its protocol: sentences by name."""
+"""For each run, by the name of a setting, a sentence about how it differs from the source."""
 
 
 def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table | None:
-    """Build the table; None where every run under a protocol is as its source has it.
+    """Return the table of settings that differ; None if no run differs from its source.
 
     Args:
-        runs: rows of each protocol and scale.
-        sentences: of the cells, where they are stored.
+        runs: the runs of each protocol and scale.
+        sentences: explanations of the differences, as far as they are stored.
     """
-    lines = [line for group in runs if group.protocol for line in _lines(group, sentences)]
+    lines = [
+        line for group in runs if group.protocol for line in _deviation_lines(group, sentences)
+    ]
     if not lines:
         return None
     return listed_table(
         lines, [Column(title=title, words=True) for title in ("what", "tasks", "models")],
-        title="Settings that differ from the protocols' sources",
-        caption="Each line names a setting that differs from the source, with the models and tasks "
-        "whose numbers it concerns.", stub="name",
+        title="Settings that differ from the sources of the protocols",
+        caption="Each line names a setting of these runs that differs from the source of the "
+        "protocol, and the tasks and models with this difference.", stub="name",
     )  # fmt: skip
 
 
-def _lines(runs: ProtocolRuns, sentences: Sentences) -> list[tuple[str, str, tuple[Entry, ...]]]:
+def _deviation_lines(
+    runs: ProtocolRuns, sentences: Sentences
+) -> list[tuple[str, str, tuple[Entry, ...]]]:
+    """Return a line for each differing setting: those of the protocol's file, then the user's."""
     grouped: dict[tuple[int, str, str], list[Mapping[Any, Any]]] = {}
     cells = runs.rows.drop_duplicates(["cell", "line"])
     for row in cells[["cell", "family", "task", "labels", "unlike", "shared"]].to_dict("records"):
@@ -47,9 +54,8 @@ def _lines(runs: ProtocolRuns, sentences: Sentences) -> list[tuple[str, str, tup
         if row["shared"]:
             grouped.setdefault((2, "settings=shared", SHARED_SETTINGS), []).append(row)
     return [
-        (runs.title, name, _deviation_entries(text, grouped[key]))
-        for key in sorted(grouped)
-        for _, name, text in [key]
+        (runs.title, name, _deviation_entries(text, rows))
+        for (_, name, text), rows in sorted(grouped.items(), key=lambda item: item[0])
     ]
 
 

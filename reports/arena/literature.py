@@ -11,31 +11,31 @@ import yaml
 from lra.reports.arena.rules import EXACT
 
 FAIL = "FAIL"
-"""Stands where a paper reports a failure."""
+"""Printed in place of a number if a paper reports a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedScore:
-    """One number of a paper."""
+    """A score that a paper reports."""
 
     percent: float | None
-    """None: printed as a failure."""
+    """The score in percent; None if the paper reports a failure."""
     source: str
     remark: str
 
     @property
     def text(self) -> str:
-        """As printed."""
+        """The score as printed: a number, or FAIL."""
         return FAIL if self.percent is None else f"{self.percent:.2f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedCost:
-    """What one model cost in the paper; one entry for each of 1K, 2K, 3K, 4K bytes."""
+    """Time and memory of a model in the paper, with entries for 1K, 2K, 3K and 4K bytes."""
 
     steps_per_second: Sequence[float | None]
     ratio: Sequence[float | None]
-    """Speed over that of exact attention."""
+    """The speed divided by that of exact attention."""
     gigabytes: Sequence[float | None]
 
 
@@ -47,21 +47,21 @@ def _registry() -> Mapping[str, Any]:
 
 
 def published_scores(protocol: str, family: str) -> dict[str, PublishedScore]:
-    """Return what the source of a protocol reports of a model, by task and name of average."""
+    """Return the scores of a model in the source of a protocol, by task or name of an average."""
     return {
         column: score for column, protocols, score in _scores_of(family) if protocol in protocols
     }
 
 
 def printed_scores(family: str, column: str) -> list[PublishedScore]:
-    """Return what every source reports of a model: of a task, or under the name of an average."""
-    return [score for printed, _, score in _scores_of(family) if printed == column]
+    """Return the scores of a model in all sources; `column` is a task or the name of an average."""
+    return [score for name, _, score in _scores_of(family) if name == column]
 
 
 def _scores_of(family: str) -> Iterator[tuple[str, Sequence[str], PublishedScore]]:
-    """Yield the columns of a model's lines, the protocols of their tables, and the numbers."""
+    """Yield (column, protocols of the table, score) for each published score of a model."""
     for table in _registry()["scores"].values():
-        line = table["models"].get(_printed(family), [])
+        line = table["models"].get(_published_name(family), [])
         for column, value in zip(table["columns"] if line else (), line, strict=True):
             if value is not None:
                 percent = None if value == FAIL else float(value)
@@ -72,32 +72,32 @@ def _scores_of(family: str) -> Iterator[tuple[str, Sequence[str], PublishedScore
 
 
 def published_cost(family: str) -> PublishedCost | None:
-    """Return what the paper's table 2 has of a model; None where it has nothing."""
-    line = _registry()["costs"]["models"].get(_printed(family))
+    """Return the costs of a model in the paper's table 2; None if the table lacks the model."""
+    line = _registry()["costs"]["models"].get(_published_name(family))
     return None if line is None else PublishedCost(**line)
 
 
 def published_bubble(
     protocol: str, family: str, rule: str
 ) -> tuple[PublishedScore, PublishedCost] | None:
-    """Return a published average, and what the same model cost in the same paper.
+    """Return the average score and the costs of a model from one paper; None if one is missing.
 
     Args:
-        protocol: whose source the paper is, or None is returned.
-        family: the model.
-        rule: name of the average.
+        protocol: a protocol; its source must be the paper that has the costs.
+        family: the family of the model.
+        rule: the name of the average.
     """
     score, cost = published_scores(protocol, family).get(rule), published_cost(family)
-    same = protocol in _registry()["costs"]["protocols"]
-    return (score, cost) if score and cost and same else None
+    same_paper = protocol in _registry()["costs"]["protocols"]
+    return (score, cost) if score and cost and same_paper else None
 
 
 def cost_source() -> tuple[str, str]:
-    """Return where the published costs are from, and what they were measured on."""
+    """Return the source of the published costs, and a remark about their hardware."""
     costs = _registry()["costs"]
     return str(costs["source"]), str(costs["remark"])
 
 
-def _printed(family: str) -> str:
-    """Return the name that stands for a family: both programs of exact attention are one model."""
+def _published_name(family: str) -> str:
+    """Return the name of a family in the registry, which has one entry for exact attention."""
     return EXACT[0] if family in EXACT else family

@@ -1,4 +1,4 @@
-"""Scores under several protocols in one table, each with the figure that its source prints."""
+"""Make a table of scores under several protocols, next to the scores that their sources print."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,22 +16,22 @@ RULES = {rule.name: rule for rule in AVERAGES}
 
 
 def protocols_tables(every: Sequence[ArenaScores]) -> Iterator[tuple[str, Table]]:
-    """Yield each scale under which there are several protocols, with their table.
+    """Yield (scale, table) for each scale with runs under several protocols.
 
     Args:
-        every: scores of each protocol and scale.
+        every: the scores of each protocol and scale.
     """
     for scale in dict.fromkeys(scores.runs.scale for scores in every):
-        together = [scores for scores in every if scores.runs.scale == scale]
-        if len(together) > 1:
-            yield scale, protocols_table(together)
+        same_scale = [scores for scores in every if scores.runs.scale == scale]
+        if len(same_scale) > 1:
+            yield scale, protocols_table(same_scale)
 
 
 def protocols_table(together: Sequence[ArenaScores]) -> Table:
-    """Build the table: a line for each model under each protocol, a column for each task.
+    """Return a table with a line for each model under each protocol, and a column for each task.
 
     Args:
-        together: scores of the protocols, of one scale.
+        together: the scores under each protocol, all of one scale.
     """
     ran = {column.task for scores in together for column in scores.columns}
     tasks = [task for task in TASKS if task in ran]
@@ -40,12 +40,17 @@ def protocols_table(together: Sequence[ArenaScores]) -> Table:
     used: list[PublishedScore] = []
     for scores in together:
         for line in scores.lines:
-            printed = published_scores(scores.runs.protocol, line.family)
-            here = [_score(scores, line, task) for task in tasks] + [_mean(scores, line, rule)]
-            beside = [printed.get(name) for name in (*tasks, rule.name)]
-            used += [score for score in beside if score is not None]
-            entries = map(_beside, here, beside, [bool(scores.runs.scale)] * len(here))
-            lines.append(("", f"{line.name} ({scores.runs.protocol})", [*entries]))
+            by_column = published_scores(scores.runs.protocol, line.family)
+            ours = [_score_entry(scores, line, task) for task in tasks]
+            ours.append(_average_entry(scores, line, rule))
+            published = [by_column.get(name) for name in (*tasks, rule.name)]
+            used += [score for score in published if score is not None]
+            scaled = bool(scores.runs.scale)
+            entries = [
+                _with_published(our, their, scaled)
+                for our, their in zip(ours, published, strict=True)
+            ]
+            lines.append(("", f"{line.name} ({scores.runs.protocol})", entries))
     heads = [Column(title=TASKS[task], key=task) for task in tasks]
     scale = together[0].runs.scale
     return listed_table(
@@ -53,62 +58,77 @@ def protocols_table(together: Sequence[ArenaScores]) -> Table:
         title="Long Range Arena, each model in the protocol of its paper"
         + (f", scale {scale}" * bool(scale)),
         caption=" ".join(_caption(together, rule, used)), stub="model (protocol)",
-        brief="Percent of the test split (published, and the difference).",
+        brief="Accuracy on the test split in percent (the published score, and the difference).",
     )  # fmt: skip
 
 
-def _score(scores: ArenaScores, line: ArenaLine, task: str) -> Entry:
-    """Return the score of a line at a task; its interval only where it is one over seeds."""
+def _score_entry(scores: ArenaScores, line: ArenaLine, task: str) -> Entry:
+    """Return the score of a model on a task, with its interval if there are several seeds."""
     columns = [column for column in scores.columns if column.task == task]
     if len(columns) > 1:
-        return absent(f"{TASKS[task]} has {len(columns)} columns in table 1, {scores.runs.title}")
+        return absent(
+            f"the runs of {TASKS[task]} used {len(columns)} kinds of data; the table "
+            f'"Long Range Arena, table 1, {scores.runs.title}" has a column for each of them'
+        )
     if not columns:
         return absent()
     entry = scores.entries[line.name, columns[0]]
-    several = int(entry.facts.get("seeds", 0)) > 1
-    return entry if several else replace(entry, text=entry.text.replace(bounds(entry.interval), ""))
+    if int(entry.facts.get("seeds", 0)) > 1:
+        return entry
+    return replace(entry, text=entry.text.replace(bounds(entry.interval), ""))
 
 
-def _mean(scores: ArenaScores, line: ArenaLine, rule: AverageRule) -> Entry:
+def _average_entry(scores: ArenaScores, line: ArenaLine, rule: AverageRule) -> Entry:
     if rule.name not in scores.averages:
         return absent()
     return replace(scores.average(line.name, rule), notes=())
 
 
-def _beside(here: Entry, printed: PublishedScore | None, scaled: bool) -> Entry:
-    """Return our number with the published one, and the difference of runs of the same size."""
-    if printed is None:
-        return here
-    text, facts = printed.text, dict(here.facts)
-    if printed.percent is not None:
-        facts["published"] = printed.percent / 100
-        if here.value is not None and here.text != FAIL and not scaled:
-            difference = facts["difference"] = here.value - printed.percent / 100
+def _with_published(ours: Entry, published: PublishedScore | None, scaled: bool) -> Entry:
+    """Return our score with the published one in parentheses, as in `41.0 (39.16; +1.8)`.
+
+    The difference is omitted if our runs are `scaled`, which means smaller than the published ones.
+    """
+    if published is None:
+        return ours
+    text, facts = published.text, dict(ours.facts)
+    if published.percent is not None:
+        facts["published"] = published.percent / 100
+        if ours.value is not None and ours.text != FAIL and not scaled:
+            difference = facts["difference"] = ours.value - published.percent / 100
             points = f"{ACCURACY.factor * difference:+.{ACCURACY.digits}f}"
             text += f"; {points.replace('-', '−')}"
-    return replace(here, text=f"{here.text} ({text})", facts=facts)
+    return replace(ours, text=f"{ours.text} ({text})", facts=facts)
 
 
 def _caption(
     together: Sequence[ArenaScores], rule: AverageRule, used: Sequence[PublishedScore]
 ) -> list[str]:
+    """Return the sentences of the caption; `used` are the published scores in the table."""
     scale = together[0].runs.scale
-    difference = "" if scale else ", and the difference of ours from it in points"
+    difference = "" if scale else ", and our score minus the published one in percentage points"
     sentences = [
         "Each line uses the protocol of its paper, so sizes, trainings and lengths differ between "
         "lines. Compare a line with its published score only.",
-        f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval over seeds, where "
-        f"there are several]; in parentheses the published score{difference}.",
+        "A number is the accuracy on the test split in percent, as a mean over seeds "
+        f"[{100 * LEVEL:g} % interval over seeds, if there are several]. In parentheses are the "
+        f"published score{difference}.",
     ]
     if scale:
         sentences.append(
-            f"Scale {scale}: smaller than what the sources trained. Do not compare these numbers "
-            "with published ones."
+            f"These runs have scale {scale}: they are smaller than those of the papers, so do not "
+            "compare their scores with published ones."
         )
-    failed = "" if rule.failure is None else ", a FAIL on Path-X counted as 50"
-    sentences.append(f"Mean: of {len(rule.tasks)} tasks{failed}; – if a task lacks a number.")
+    failed = "" if rule.failure is None else ", where FAIL on Path-X counts as 50"
+    sentences.append(
+        f"The last column is the mean over {len(rule.tasks)} tasks{failed}, or – if a task has no "
+        "score."
+    )
     if any(entry.status == AT_CHANCE for scores in together for entry in scores.entries.values()):
-        sentences.append("FAIL: no significant difference from the majority class, or from chance.")
+        sentences.append(
+            "FAIL: the accuracy is not significantly higher than that of always answering the most "
+            "frequent class, or than chance."
+        )
     sources = dict.fromkeys(f"{score.source} ({score.remark})" for score in used)
     sentences += [f"Published: {'; '.join(sources)}."] if sources else []
     data = {
@@ -117,5 +137,5 @@ def _caption(
         }
         for task in TASKS
     }
-    said = [f"{TASKS[task]}: {', '.join(sorted(found))}" for task, found in data.items() if found]
-    return [*sentences, f"Data: {'; '.join(said)}.", CAVEAT]
+    texts = [f"{TASKS[task]}: {', '.join(sorted(names))}" for task, names in data.items() if names]
+    return [*sentences, f"Data: {'; '.join(texts)}.", CAVEAT]

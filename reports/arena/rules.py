@@ -1,6 +1,6 @@
-"""What the tables of the Long Range Arena agree on: tasks, order, averages, lengths, sizes.
+"""The rules of the tables of the Long Range Arena: tasks, order, averages, lengths, sizes.
 
-Every rule has a name, which captions print: a reader sees by which rule a number came about.
+Every rule has a name, and captions print it, so that a reader knows how a number was computed.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ TASKS: Mapping[str, str] = {
 }
 """Titles of the columns, in the order of the paper."""
 HARDEST = "pathx"
-"""The task at which a model at chance has failed; the paper prints FAIL."""
+"""The task on which the paper prints FAIL for a model at chance."""
 MODELS = (
     "softmax", "sdpa", "local", "sparse_transformer", "longformer", "linformer", "reformer",
     "sinkhorn", "synthesizer", "big_bird", "linear", "performer",
 )  # fmt: skip
-"""The order of the paper; any other model follows by name."""
+"""Families in the order of the paper; all others follow by name."""
 EXACT = ("softmax", "sdpa")
-"""Two programs of exact attention, the paper's Transformer."""
+"""Two implementations of exact attention, which is the paper's Transformer."""
 LENGTHS: Mapping[int, str] = {
     length: title
     for pair, title in {
@@ -31,15 +31,16 @@ LENGTHS: Mapping[int, str] = {
     }.items()
     for length in pair
 }  # fmt: skip
-"""Bytes at which costs are compared; powers of two stand for the round numbers."""
+"""Lengths in bytes at which costs are compared, with their titles; 1024 counts as 1K, too."""
 COSTED = "text"
-"""The task whose training steps are compared by cost."""
+"""The task of the training steps in the table of costs."""
 BATCH = 32
-"""Sequences of a training step in the table of costs."""
+"""Sequences in a training step of the table of costs."""
 BEST_OF_LENGTHS: Mapping[str, tuple[int, ...]] = {"text": (1000, 2000, 3000, 4000)}
-"""Rule best_of_lengths: the task's score is the best of those at several lengths."""
+"""Rule best_of_lengths: the score on this task is the best of the scores at these lengths."""
 PARAMETERS = 1.1
-"""Rule parameters_within_10_percent: the most parameters, over those of exact attention."""
+"""Rule parameters_within_10_percent: a model has at most this many times the parameters of exact
+attention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class AverageRule:
     title: str
     tasks: tuple[str, ...]
     failure: float | None = None
-    """What a failed Path-X counts as."""
+    """The score that counts for FAIL on Path-X; None if the average excludes Path-X."""
 
 
 AVERAGES = (
@@ -61,5 +62,5 @@ AVERAGES = (
 
 
 def place(family: str) -> tuple[int, str]:
-    """Return what sorts families in the order of the paper."""
+    """Return the sort key of a family: first those of the paper in its order, then the others."""
     return (MODELS.index(family) if family in MODELS else len(MODELS), family)

@@ -1,4 +1,4 @@
-"""Rows of runs under a protocol, grouped by what may share a table: protocol and scale."""
+"""Group the rows of runs under protocols by protocol and scale; a table has one such group."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,60 +12,63 @@ from lra.reports.stems import stem
 from lra.reports.style import current_style
 
 SHARED = "shared"
-"""Value of the label `settings` of a model that the protocol's source did not train."""
+"""The label `settings` has this value if the protocol's source did not train the model."""
 _PART = "task.partial"
 _OF_TASK = "task."
-"""Begins the names of options that columns of a table stand for, and not its lines."""
+"""The beginning of the names of options of a task, which columns of a table show, not lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolRuns:
-    """All rows under one protocol in one scale; numbers of two of these are never merged."""
+    """All rows under one protocol and scale. Numbers of two such groups are never merged."""
 
     protocol: str
-    """Empty for rows without one."""
+    """The name of the protocol; "" for rows without a protocol."""
     scale: str
-    """Such as `tiny`; empty for runs of the size that was published."""
+    """For example `tiny`; "" for runs of the published size."""
     rows: pd.DataFrame
-    """Prepared, with the columns `line`, the model's name within these runs; `unlike`, the keys
-    that were changed of the protocol; and `shared`, whether the settings are those for all."""
+    """Prepared rows with three further columns: `line`, the model's name within this group;
+    `unlike`, the changed options; and `shared`, whether the protocol's source did not train it."""
 
     @property
     def file(self) -> str:
-        """Ends the names of files."""
+        """The end of the names of files."""
         return stem(*(part for part in (self.protocol, self.scale) if part))
 
     @property
     def title(self) -> str:
-        """Ends the titles of tables and figures."""
+        """The end of the titles of tables and figures."""
         words = f"protocol {self.protocol}" if self.protocol else "no protocol"
         return f"{words}, scale {self.scale}" if self.scale else words
 
 
 def protocol_runs(frame: pd.DataFrame) -> list[ProtocolRuns]:
-    """Return the final rows of models under each protocol and scale, none first: of costs alone.
+    """Return the final rows of models, grouped by protocol and scale.
+
+    The first groups are runs without a protocol on the task of the table of costs, if any.
 
     Args:
-        frame: prepared.
+        frame: rows from `lra.reports.rows.prepare`.
     """
     final = frame[(frame["baseline"] == "") & frame["step"].isna()]
-    kept = final[(final["protocol"] != "") | (final["task"] == COSTED)]
-    kept = kept.assign(
-        unlike=[_changed_keys(row) for row in _records(kept)],
-        shared=[labels.get("settings") == SHARED for labels in kept["labels"]],
+    used = final[(final["protocol"] != "") | (final["task"] == COSTED)]
+    used = used.assign(
+        unlike=[_changed_keys(row) for row in _records(used)],
+        shared=[labels.get("settings") == SHARED for labels in used["labels"]],
     )
-    kept["family"] = [
+    used["family"] = [
         labels.get("called", family)
-        for labels, family in zip(kept["labels"], kept["family"], strict=True)
+        for labels, family in zip(used["labels"], used["family"], strict=True)
     ]
-    kept["line"] = [_line(row) for row in _records(kept)]
+    used["line"] = [_line_name(row) for row in _records(used)]
     return [
         ProtocolRuns(protocol=str(protocol), scale=str(scale), rows=rows)
-        for (protocol, scale), rows in kept.groupby(["protocol", "scale"], sort=True)
+        for (protocol, scale), rows in used.groupby(["protocol", "scale"], sort=True)
     ]
 
 
 def _records(rows: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return rows as dictionaries with the columns that make names."""
     needed = ["family", "options", "labels", "task", "length"]
     needed += [column for column in ("unlike",) if column in rows]
     records: list[dict[Any, Any]] = rows[needed].to_dict("records")
@@ -73,21 +76,22 @@ def _records(rows: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def _changed_keys(row: Mapping[Any, Any]) -> str:
-    """Return the changed keys; the length is none where the rules have several.
+    """Return the options of the protocol that were changed, separated by commas.
 
-    Partial data are not among them: their source says so, in another column.
+    The length is omitted where the rules allow several lengths, and partial data are omitted
+    because a column of the table names the source of the data.
     """
     keys = names_in(row["labels"].get("changed", ""))
     if row["length"] in BEST_OF_LENGTHS.get(row["task"], ()):
         keys = [key for key in keys if key not in ("task.max_length", "task.padded_length")]
-    keys = [key for key in keys if key != _PART]
-    return ", ".join(keys)
+    return ", ".join(key for key in keys if key != _PART)
 
 
-def _line(row: Mapping[Any, Any]) -> str:
+def _line_name(row: Mapping[Any, Any]) -> str:
+    """Return the name of a row's model in the tables of the Long Range Arena."""
     labels = row["labels"]
     options = {k: v for k, v in row["options"].items() if not k.startswith(_OF_TASK)}
-    # each number says which keys: presets may change others for every task
+    # The notes of single numbers list the changed options, which may differ between tasks.
     further = ["changed"] if row["unlike"] and "scale" not in labels else []
     further += [f"from {labels['start']}"] if "start" in labels else []
     return current_style().name(row["family"], options, departures_of(labels), further)

@@ -1,4 +1,4 @@
-"""The paper's table 1: models by task with averages, and published numbers."""
+"""Make the paper's table 1: scores of models by task, averages, and published scores."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ PUBLISHED = "published"
 
 
 def score_table(scores: ArenaScores) -> Table:
-    """Build the table: a line for each model, the published numbers of its family below."""
-    rules = [scores.averages[name] for name in scores.averages]
+    """Return the table with a line for each model; published scores of its family follow it."""
+    rules = [*scores.averages.values()]
     heads = [
         Column(title=TASKS[c.task] + _column_number(scores, index), key=c.task)
         for index, c in enumerate(scores.columns)
     ]
     heads += [Column(group="average", title=rule.title, key=rule.name) for rule in rules]
     measured = {line.name: _score_entries(scores, line.name, rules) for line in scores.lines}
-    every = [entry for entries in measured.values() for entry in entries]
-    bases = Counter(str(entry.facts["basis"]) for entry in every if "basis" in entry.facts)
-    usual = max(bases, key=lambda basis: bases[basis], default="")
-    ranks, marks = rank_columns(
+    all_entries = [entry for entries in measured.values() for entry in entries]
+    bases = Counter(str(entry.facts["basis"]) for entry in all_entries if "basis" in entry.facts)
+    usual_basis = max(bases, key=lambda basis: bases[basis], default="")
+    ranked, marks = rank_columns(
         [measured[line.name] for line in scores.lines],
         ACCURACY.decimals,
         higher=True,
@@ -40,15 +40,15 @@ def score_table(scores: ArenaScores) -> Table:
     )
     lines: list[tuple[str, str, Sequence[Entry]]] = []
     used: list[PublishedScore] = []
-    for line, line_entries in zip(scores.lines, ranks, strict=True):
-        lines.append(("", line.name, [_with_basis(e, usual) for e in line_entries]))
-        printed = published_scores(scores.runs.protocol, line.family)
+    for line, line_entries in zip(scores.lines, ranked, strict=True):
+        lines.append(("", line.name, [_with_basis(e, usual_basis) for e in line_entries]))
+        published = published_scores(scores.runs.protocol, line.family)
         first = next(other for other in scores.lines if other.family == line.family)
-        if printed and line is first:
+        if published and line is first:
             columns = [column.task for column in scores.columns] + [rule.name for rule in rules]
-            used += [printed[key] for key in columns if key in printed]
+            used += [published[key] for key in columns if key in published]
             entries = [
-                _paper_entry(printed.get(key), _caveats(scores, line, e))
+                _published_entry(published.get(key), _caveats(scores, line, e))
                 for key, e in zip(columns, line_entries, strict=True)
             ]
             lines.append(("", f"{line.family} ({PUBLISHED})", entries))
@@ -59,37 +59,38 @@ def score_table(scores: ArenaScores) -> Table:
     explained = RANKS if RANKS in marks else ""
     return listed_table(
         lines, heads, title=f"Long Range Arena, table 1, {scores.runs.title}",
-        caption=" ".join(_caption(scores, usual, used, marks)),
-        brief=f"Percent of the test split{behind_means(every)}. {explained}".rstrip(),
+        caption=" ".join(_caption(scores, usual_basis, used, marks)),
+        brief=f"Test accuracy in percent{behind_means(all_entries)}. {explained}".rstrip(),
     )  # fmt: skip
 
 
 def _floors(scores: ArenaScores, rules: Sequence[AverageRule]) -> list[list[float]]:
-    """Return what needs no model, of every column: chance, and baselines."""
+    """Return for each column the scores that need no model: those of baselines, and chance."""
     names = [name for name, _ in scores.baselines if not is_oracle(baseline_of(name) or "")]
     chance = [[CHANCE[column.task]] for column in scores.columns] + [[] for _ in rules]
-    reached = zip(*(_score_entries(scores, name, rules) for name in names), strict=True)
-    rivals = [*reached] if names else [()] * len(chance)
+    by_column = zip(*(_score_entries(scores, name, rules) for name in names), strict=True)
+    baselines = [*by_column] if names else [()] * len(chance)
     return [
-        [entry.value for entry in column if entry.value is not None] + guessed
-        for column, guessed in zip(rivals, chance, strict=True)
+        [entry.value for entry in column if entry.value is not None] + chance_of_column
+        for column, chance_of_column in zip(baselines, chance, strict=True)
     ]
 
 
 def _score_entries(scores: ArenaScores, name: str, rules: Sequence[AverageRule]) -> list[Entry]:
+    """Return the scores of a model or baseline on each task, and its averages."""
     task_entries = [scores.entries[name, column] for column in scores.columns]
     return task_entries + [scores.average(name, rule) for rule in rules]
 
 
 def _column_number(scores: ArenaScores, index: int) -> str:
-    """Return the number of a column among those of its task; nothing where there is one."""
+    """Return the number of a column among those of its task, as " (2)"; "" for a single one."""
     current = scores.columns[index]
-    several = [column for column in scores.columns if column.task == current.task]
-    return f" ({several.index(current) + 1})" if len(several) > 1 else ""
+    same_task = [column for column in scores.columns if column.task == current.task]
+    return f" ({same_task.index(current) + 1})" if len(same_task) > 1 else ""
 
 
 def _with_basis(entry: Entry, usual: str) -> Entry:
-    """Add what the interval of a score accounts for, where that is unusual."""
+    """Add a note about what an interval accounts for, if it differs from the `usual` basis."""
     basis = entry.facts.get("basis", usual)
     without_intervals = current_style().style.tables.spread in (Spread.deviation, Spread.none)
     return (
@@ -100,23 +101,24 @@ def _with_basis(entry: Entry, usual: str) -> Entry:
 
 
 def _caveats(scores: ArenaScores, line: ArenaLine, measured: Entry) -> tuple[str, ...]:
-    """Return how the run above a published number differs from it."""
+    """Return notes about how our runs, in the line above, differ from a published run."""
     notes = []
     if scores.runs.scale:
-        notes.append(f"the runs here are {scores.runs.scale}, the published one is not")
+        notes.append(f"our runs have scale {scores.runs.scale}; the published run has full size")
     elif line.changed:
-        notes.append("the run above has changed options, see its note")
+        notes.append("our runs have changed options, which a note in the line above lists")
     if line.start:
-        notes.append(f"the run above began from {line.start}")
+        notes.append(f"our training began from {line.start}")
     if measured.facts.get("settings"):
         notes.append(
-            "the run above had the general settings of the protocol, because its source "
-            "did not train this model"
+            "our runs have the protocol's settings for all models, because its source did not "
+            "train this model"
         )
     return tuple(notes)
 
 
-def _paper_entry(score: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
+def _published_entry(score: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
+    """Return a published score with notes; a dash for None."""
     if score is None:
         return absent()
     if score.percent is None:
@@ -125,63 +127,75 @@ def _paper_entry(score: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
 
 
 def _caption(
-    scores: ArenaScores, usual: str, used: Sequence[PublishedScore], marks: str
+    scores: ArenaScores, usual_basis: str, used: Sequence[PublishedScore], marks: str
 ) -> list[str]:
+    """Return the sentences of the caption.
+
+    `usual_basis` is what most intervals account for, for example "3 seeds"; `used` are the
+    published scores of the table; `marks` are sentences about marks of ranks.
+    """
     sentences = []
     if scores.runs.scale:
         sentences.append(
-            f"Scale {scores.runs.scale}: smaller than what the protocol's source trained. Do not "
-            "compare these numbers with published ones."
+            f"These runs have scale {scores.runs.scale}: they are smaller than those of the "
+            "protocol's source, so do not compare their scores with published ones."
         )
     sentences.append(
-        f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval: over seeds, or, "
-        f"of one seed, Wilson's over examples]; {usual or 'no score'} unless a note states another "
-        "number."
+        f"A number is the accuracy on the test split in percent, as a mean over seeds "
+        f"[{100 * LEVEL:g} % interval over seeds; for a single seed, Wilson's interval over test "
+        f"examples]. It is from {usual_basis or 'no seed'}, unless a note states something else."
     )
     sentences += [marks] if marks else []
     sentences += [
-        f"Lines ({PUBLISHED}): {source} ({remark})."
+        f"Lines with ({PUBLISHED}) are from {source} ({remark})."
         for source, remark in dict.fromkeys((score.source, score.remark) for score in used)
     ]
-    ran = ", ".join(f"{n:,}" for n in scores.lengths)
+    lengths = ", ".join(f"{n:,}" for n in scores.lengths)
     if len(scores.lengths) > 1:
         paper_lengths = ", ".join(f"{n:,}" for n in BEST_OF_LENGTHS["text"])
         sentences.append(
-            f"Rule best_of_lengths: of Text the best of the lengths run ({ran}; the paper has "
-            f"{paper_lengths}); notes say which won; it was chosen by the test split, which is the "
-            "validation split as well where validation=test."
+            f"By the rule best_of_lengths, the score on Text is the best of the scores at lengths "
+            f"{lengths} (in the paper: {paper_lengths}). A note names the best length. It was "
+            "chosen on the test split, which is also the validation split if validation=test."
         )
-    elif ran:
-        sentences.append(f"Text at length {ran} alone, so not by the rule best_of_lengths.")
-    sentences += [_of_average(rule) for rule in AVERAGES if rule.name in scores.averages]
-    sentences += _no_average(scores)
+    elif lengths:
+        sentences.append(
+            f"Text was run only at length {lengths}, so the rule best_of_lengths does not apply."
+        )
+    sentences += [_average_sentence(rule) for rule in AVERAGES if rule.name in scores.averages]
+    sentences += _missing_averages(scores)
     sentences.append(
-        f"{DAGGER}: breaks the rule parameters_within_10_percent of exact attention's. FAIL: no "
-        "significant difference from the majority class, or from chance where baselines are "
-        f"missing. {REFUSED}: the model does not support this task."
+        f"{DAGGER}: the model has over 10 percent more parameters than exact attention (rule "
+        "parameters_within_10_percent). FAIL: the accuracy is not significantly higher than that "
+        "of always answering the most frequent class, or than chance if baselines are missing. "
+        f"{REFUSED}: the model does not support this task."
     )
-    # Of one length there is no best.
-    alone = str(scores.lengths[0]) if len(scores.lengths) == 1 else ""
-    data = [replace(column, length=column.length or alone) for column in scores.columns]
+    # With a single length, Text has this length instead of "best of lengths".
+    single = str(scores.lengths[0]) if len(scores.lengths) == 1 else ""
+    data = [replace(column, length=column.length or single) for column in scores.columns]
     sentences.append(f"Data: {'; '.join(map(str, data))}.")
     return [*sentences, CAVEAT]
 
 
-def _of_average(rule: AverageRule) -> str:
-    counts = "" if rule.failure is None else f", a failed Path-X as {100 * rule.failure:g}"
-    return f"Average {rule.name} ({rule.title}): mean of {len(rule.tasks)} tasks{counts}."
+def _average_sentence(rule: AverageRule) -> str:
+    counts = (
+        "" if rule.failure is None else f", where FAIL on Path-X counts as {100 * rule.failure:g}"
+    )
+    return (
+        f"The average {rule.name} ({rule.title}) is the mean over {len(rule.tasks)} tasks{counts}."
+    )
 
 
-def _no_average(scores: ArenaScores) -> list[str]:
-    """Say which averages are absent, and why."""
-    absent = [rule for rule in AVERAGES if rule.name not in scores.averages]
-    if not absent:
+def _missing_averages(scores: ArenaScores) -> list[str]:
+    """Return a sentence about the averages that are missing, and why; [] if none is missing."""
+    missing = [rule.name for rule in AVERAGES if rule.name not in scores.averages]
+    if not missing:
         return []
     tasks = [column.task for column in scores.columns]
     counts = {title: tasks.count(task) for task, title in TASKS.items()}
-    why = {
-        "not run": [title for title, count in counts.items() if not count],
-        "in several columns": [title for title, count in counts.items() if count > 1],
+    titles_by_reason = {
+        "tasks that were not run": [title for title, count in counts.items() if not count],
+        "tasks with several columns": [title for title, count in counts.items() if count > 1],
     }
-    reasons = "; ".join(f"{words}: {', '.join(titles)}" for words, titles in why.items() if titles)
-    return [f"No average {', '.join(rule.name for rule in absent)} ({reasons})."]
+    reasons = "; ".join(f"{why}: {', '.join(t)}" for why, t in titles_by_reason.items() if t)
+    return [f"The table lacks the averages {', '.join(missing)} ({reasons})."]

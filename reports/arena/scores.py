@@ -1,4 +1,4 @@
-"""Scores of models at the tasks of the Long Range Arena, and their averages, rule by rule."""
+"""Collect scores of models on the tasks of the Long Range Arena, and their averages."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,24 +27,24 @@ from lra.runners.records import Status, baseline_model, is_oracle
 AT_CHANCE = "at_chance"
 """Status of a score that is not significantly better than guessing."""
 REFUSED = "×"
-"""Printed where a model refuses a task."""
+"""Printed if a model does not support a task."""
 MAJORITY = baseline_model("majority")
-"""Model column of the baseline that always answers the commonest class."""
+"""The column `model` of the baseline that always answers the most frequent class."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ArenaColumn:
-    """A task in one version, from one source, at one length; what may share a column."""
+    """A column of the table: a task in one version, from one source, at one length."""
 
     task: str
     version: str
     source: str
     marks: str
     length: str
-    """Empty where the best of several lengths counts."""
+    """The length in tokens; "" if the best of several lengths counts."""
 
     def __str__(self) -> str:
-        """Say what the data are."""
+        """Return the data in words, as in "Text: published, version 1, length 4000"."""
         length = f"length {self.length}" if self.length else "best of lengths"
         parts = [self.source, f"version {self.version}", self.marks, length]
         return f"{TASKS[self.task]}: {', '.join(filter(None, parts))}"
@@ -52,33 +52,33 @@ class ArenaColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaLine:
-    """One model of a table."""
+    """A model in the table."""
 
     name: str
     family: str
     changed: bool
-    """Whether options were changed of the protocol; the notes say which."""
+    """Whether options of the protocol were changed; notes of the table list them."""
     start: str
-    """What its weights come from; empty where they were drawn."""
+    """Where its first weights come from; "" if they are random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaScores:
-    """What models scored under one protocol in one scale."""
+    """The scores of models under one protocol and scale."""
 
     runs: ProtocolRuns
     columns: Sequence[ArenaColumn]
     lines: Sequence[ArenaLine]
     baselines: Sequence[tuple[str, str]]
-    """Model column and title of each, poorest first."""
+    """The column `model` and the title of each baseline, the lowest score first."""
     entries: Mapping[tuple[str, ArenaColumn], Entry]
-    """By name of a line or baseline."""
+    """The entry of each line or baseline in each column."""
     lengths: Sequence[int]
-    """At which the task ran of which the best length counts."""
+    """The lengths at which Text was run, because its score is the best over lengths."""
 
     @property
     def averages(self) -> dict[str, AverageRule]:
-        """Return the rules, by name, all of whose tasks stand in one column each."""
+        """Return, by name, the rules of averages whose tasks have one column each."""
         tasks = [column.task for column in self.columns]
         return {
             rule.name: rule
@@ -87,32 +87,36 @@ class ArenaScores:
         }
 
     def average(self, name: str, rule: AverageRule) -> Entry:
-        """Return the average of a line, or why there is none: never one of fewer tasks."""
+        """Return the average of a model over the tasks of a rule.
+
+        If a task lacks a score, the entry is a dash with a note instead.
+        """
         entries = {column.task: self.entries[name, column] for column in self.columns}
-        counted = {task: _counted(entries[task], task, rule) for task in rule.tasks}
-        lacking = [TASKS[task] for task, value in counted.items() if value is None]
-        if lacking:
-            note = f"no average: {' and '.join(lacking)} without a number"
+        values = {task: _value_for_average(entries[task], task, rule) for task in rule.tasks}
+        missing = [TASKS[task] for task, value in values.items() if value is None]
+        if missing:
+            note = f"there is no average, because there is no score on {' and '.join(missing)}"
             return Entry(text="–", status=MISSING, notes=(note,))
-        mean = sum(value for value in counted.values() if value is not None) / len(rule.tasks)
+        mean = sum(value for value in values.values() if value is not None) / len(rule.tasks)
         facts: dict[str, float | int | str] = {"tasks": len(rule.tasks)}
         if any("settings" in entries[task].facts for task in rule.tasks):
             facts["settings"] = SHARED
         return Entry(text=f"{100 * mean:.1f}", value=mean, facts=facts)
 
 
-def _counted(score: Entry, task: str, rule: AverageRule) -> float | None:
+def _value_for_average(score: Entry, task: str, rule: AverageRule) -> float | None:
+    """Return a score as an average counts it: FAIL on Path-X counts as `rule.failure`."""
     if score.status == AT_CHANCE and task == HARDEST and rule.failure is not None:
         return rule.failure
     return score.value
 
 
 def arena_scores(runs: ProtocolRuns, frame: pd.DataFrame) -> ArenaScores | None:
-    """Return the test scores of one protocol; None where there is none, or no final accuracy.
+    """Return the test scores under one protocol; None without a protocol or a final accuracy.
 
     Args:
-        runs: rows under the protocol.
-        frame: all prepared rows, of which the baselines are taken.
+        runs: the runs under the protocol.
+        frame: all prepared rows, which include those of the baselines.
     """
     if not runs.protocol:
         return None
@@ -128,29 +132,29 @@ def arena_scores(runs: ProtocolRuns, frame: pd.DataFrame) -> ArenaScores | None:
         line = _arena_line(row)
         changed = line.changed or (line.name in by_name and by_name[line.name].changed)
         by_name[line.name] = replace(line, changed=changed)
-    lines = sorted(by_name.values(), key=_order)
+    lines = sorted(by_name.values(), key=_sort_key)
     entries: dict[tuple[str, ArenaColumn], Entry] = {}
     for column in columns:
-        here = baselines[baselines["column"] == column]
+        column_baselines = baselines[baselines["column"] == column]
         for name in baselines["line"].unique():
-            entries[str(name), column] = _best_of(here[here["line"] == name])
-        floor = _floor(entries.get((MAJORITY, column)), column.task)
+            entries[str(name), column] = _best_score(
+                column_baselines[column_baselines["line"] == name]
+            )
+        floor = _guessing_score(entries.get((MAJORITY, column)), column.task)
         column_rows = final[final["column"] == column]
         for line in lines:
-            score = _best_of(column_rows[column_rows["line"] == line.name])
-            entries[line.name, column] = _sized(_judged(score, floor, column.task), column_rows)
-    several = final[final["task"].isin(list(BEST_OF_LENGTHS))]["length"]
+            score = _best_score(column_rows[column_rows["line"] == line.name])
+            score = _mark_if_guessing(score, floor, column.task)
+            entries[line.name, column] = _mark_if_larger(score, column_rows)
+    lengths = final[final["task"].isin(list(BEST_OF_LENGTHS))]["length"]
     return ArenaScores(
-        runs=runs,
-        columns=columns,
-        lines=lines,
-        baselines=_titles(baselines),
-        entries=entries,
-        lengths=sorted({int(n) for n in several}),
-    )
+        runs=runs, columns=columns, lines=lines, baselines=_baseline_titles(baselines),
+        entries=entries, lengths=sorted({int(n) for n in lengths}),
+    )  # fmt: skip
 
 
 def _columns(rows: pd.DataFrame) -> "pd.Series[Any]":
+    """Return the column of the table in which each row belongs."""
     columns = [
         ArenaColumn(
             task=str(row["task"]),
@@ -165,7 +169,7 @@ def _columns(rows: pd.DataFrame) -> "pd.Series[Any]":
 
 
 def _baselines(frame: pd.DataFrame, columns: Sequence[ArenaColumn]) -> pd.DataFrame:
-    """Return the final scores of baselines on the data of some columns."""
+    """Return the final scores of baselines on the data of these columns."""
     baselines = frame[(frame["baseline"] != "") & frame["task"].isin(list(TASKS))]
     scored = final_scores(baselines, "test", ACCURACY)
     final = baselines.iloc[:0] if scored is None else scored
@@ -173,7 +177,8 @@ def _baselines(frame: pd.DataFrame, columns: Sequence[ArenaColumn]) -> pd.DataFr
     return final[final["column"].isin(columns)]
 
 
-def _titles(baselines: pd.DataFrame) -> list[tuple[str, str]]:
+def _baseline_titles(baselines: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the column `model` and the title of each baseline, by score, with oracles last."""
     means = baselines[baselines["status"] == "ok"].groupby("line")["value"].mean()
     titles = dict(zip(baselines["line"], baselines["baseline"], strict=True))
     ordered = sorted(
@@ -191,41 +196,36 @@ def _arena_line(row: Mapping[Hashable, Any]) -> ArenaLine:
     )
 
 
-def _order(line: ArenaLine) -> tuple[Any, ...]:
-    return (
-        current_style().rank(line.name),
-        place(line.family),
-        line.changed,
-        line.start,
-        line.name,
-    )
+def _sort_key(line: ArenaLine) -> tuple[Any, ...]:
+    rank = current_style().rank(line.name)
+    return (rank, place(line.family), line.changed, line.start, line.name)
 
 
-def _best_of(rows: pd.DataFrame) -> Entry:
-    """Return the score of one line at one task: the best length's, where it has several."""
+def _best_score(rows: pd.DataFrame) -> Entry:
+    """Return the score of one model in one column; among several lengths, that of the best."""
     if rows.empty:
         return entry(rows, ACCURACY)
     by_length = {n: rows[rows["length"] == n] for n in sorted({int(n) for n in rows["length"]})}
-    scores = {n: _brief(part) for n, part in by_length.items()}
+    scores = {n: _score_at_length(length_rows) for n, length_rows in by_length.items()}
     best = max(scores, key=lambda n: -1.0 if (value := scores[n].value) is None else value)
-    winner = scores[best]
+    best_score = scores[best]
     sizes = by_length[best]["parameters"].dropna()
-    facts = {**winner.facts, "length": best}
+    facts = {**best_score.facts, "length": best}
     facts |= {"parameters": float(sizes.median())} if len(sizes) else {}
-    notes = winner.notes
+    notes = best_score.notes
     if len(scores) > 1:
-        tried = ", ".join(f"{n:,}" for n in scores)
-        notes += (f"best_of_lengths: length {best:,} won of {tried}",)
-    return replace(winner, notes=notes, facts=facts)
+        lengths = ", ".join(f"{n:,}" for n in scores)
+        notes += (f"best_of_lengths: the score at length {best:,} is the best of {lengths}",)
+    return replace(best_score, notes=notes, facts=facts)
 
 
-def _brief(rows: pd.DataFrame) -> Entry:
-    """Return the score of one model at one length; its interval without what it accounts for."""
+def _score_at_length(rows: pd.DataFrame) -> Entry:
+    """Return the score of one model at one length; the fact `basis` says what it is over."""
     score = entry(rows, ACCURACY)
     changes = sorted(set(rows["unlike"])) if "unlike" in rows else []
     if len(changes) > 1:
-        why = f"{len(changes)} sets of changed options share this name: report one sweep at a time"
-        return Entry(text="ambiguous", status=AMBIGUOUS, notes=(why,))
+        why = f"{len(changes)} models with different changed options share this name: report one "
+        return Entry(text="ambiguous", status=AMBIGUOUS, notes=(f"{why}sweep at a time",))
     if changes[:1] != [""] and changes and not rows["scale"].any():
         score = replace(score, notes=(*score.notes, f"changed: {changes[0]}"))
     if score.status == Status.unsupported:
@@ -240,7 +240,10 @@ def _brief(rows: pd.DataFrame) -> Entry:
     text = _percent(score.value) + bounds(score.interval) if long else score.text
     facts = {**score.facts, "basis": basis}
     if "shared" in rows and rows["shared"].any():
-        note = "general settings: the protocol's source did not train this model"
+        note = (
+            "this model has the protocol's settings for all models, because its source did not "
+            "train it"
+        )
         score = replace(score, notes=(*score.notes, note))
         facts["settings"] = SHARED
     return replace(score, text=text, facts=facts)
@@ -251,49 +254,53 @@ def _percent(value: float) -> str:
 
 
 def bounds(interval: Interval | None) -> str:
-    """Return an interval as printed: a share lies in [0, 1], though a t interval may not."""
+    """Return an interval in percent, as ` [40.1, 43.2]`, cut at 0 and 100; "" for None."""
     if interval is None:
         return ""
     return f" [{_percent(max(0.0, interval.low))}, {_percent(min(1.0, interval.high))}]"
 
 
-def _sized(score: Entry, rows: pd.DataFrame) -> Entry:
-    """Mark a score whose model has too many parameters compared with exact attention."""
+def _mark_if_larger(score: Entry, rows: pd.DataFrame) -> Entry:
+    """Mark a score if its model has far more parameters than exact attention among `rows`."""
     size, length = score.facts.get("parameters"), score.facts.get("length")
     exact = rows[rows["family"].isin(EXACT) & rows["parameters"].notna()]
     exact = exact[exact["length"] == length].sort_values("unlike", kind="stable")
     if size is None or exact.empty:
         return score
-    usual = float(exact["parameters"].iloc[0])
-    facts = {**score.facts, "parameters_ratio": float(size) / usual}
-    if float(size) <= PARAMETERS * usual:
+    exact_size = float(exact["parameters"].iloc[0])
+    ratio = float(size) / exact_size
+    facts = {**score.facts, "parameters_ratio": ratio}
+    if float(size) <= PARAMETERS * exact_size:
         return replace(score, facts=facts)
     note = (
-        f"{DAGGER} parameters_within_10_percent: {float(size):,.0f} parameters, "
-        f"{float(size) / usual:.2f} times the {usual:,.0f} of exact attention"
+        f"{DAGGER} parameters_within_10_percent: the model has {float(size):,.0f} parameters, "
+        f"{ratio:.2f} times the {exact_size:,.0f} of exact attention"
     )
     return replace(score, text=f"{score.text} {DAGGER}", notes=(*score.notes, note), facts=facts)
 
 
-def _floor(majority: Entry | None, task: str) -> tuple[float, str]:
-    """Return the accuracy that shows no learning, and what it is."""
+def _guessing_score(majority: Entry | None, task: str) -> tuple[float, str]:
+    """Return the accuracy of the majority class, or of chance without it, and its name."""
     if majority is None or majority.value is None:
         return CHANCE[task], f"chance, {_percent(CHANCE[task])}"
     return majority.value, f"the majority class, {_percent(majority.value)}"
 
 
-def _judged(score: Entry, floor: tuple[float, str], task: str) -> Entry:
-    """Mark a score that is not significantly better than guessing."""
+def _mark_if_guessing(score: Entry, floor: tuple[float, str], task: str) -> Entry:
+    """Mark a score with FAIL if it is not significantly above `floor`: a guess and its name.
+
+    On the hardest task, FAIL replaces the score, as in the paper.
+    """
     if score.value is None:
         return score
     level, words = floor
     examples = int(score.facts["examples"] or 0)
-    # the spread over seeds is no measure of whether a model has learnt
+    # The spread over seeds cannot show whether a model has learnt; test examples can.
     low = wilson_interval(min(score.value, 1.0), examples).low if examples else score.value
     if low > level:
         return score
     if task == HARDEST:
-        note = f"{score.text}: FAIL, not told from {words}"
+        note = f"FAIL: the score {score.text} is not significantly above {words}"
         return replace(score, text="FAIL", status=AT_CHANCE, notes=(*score.notes, note))
-    note = f"FAIL: not told from {words}"
+    note = f"FAIL: the score is not significantly above {words}"
     return replace(score, text=f"{score.text} FAIL", status=AT_CHANCE, notes=(*score.notes, note))

@@ -1,7 +1,7 @@
-"""Titles that state a finding, computed from the numbers that a figure shows.
+"""Make titles of figures that state a finding, from the numbers that a figure shows.
 
-Each function returns "" where the numbers support no single sentence; a plain title takes its
-place. Where bands or intervals are drawn, a difference counts only if they do not overlap.
+A function returns "" if the numbers support no single sentence; the figure then has a plain title.
+If a figure has bands or intervals, a difference counts only if they do not overlap.
 """
 
 from collections import Counter
@@ -15,9 +15,9 @@ from lra.reports.tables.costs import significant
 from lra.reports.tables.scores import score_of
 
 FEW = 3
-"""Models that a title names; of more it gives the number."""
+"""The most models that a title names; if there are more, it has their number."""
 _NOTICED = 1.05
-"""The least ratio of two costs that a title calls a difference."""
+"""The smallest ratio of two costs that a title calls a difference."""
 _REFERENCES, _NO_MIXER = ("sdpa", "softmax"), "identity"
 _COMPARED = {
     "time": ("is faster", "are faster", "takes {} times as long as {}"),
@@ -26,13 +26,13 @@ _COMPARED = {
 
 
 def model_list(names: Sequence[str]) -> str:
-    """Return names of models as words."""
+    """Return names of models in words, as in "linear, local and SDPA"."""
     *most, last = readable(["SDPA" if name == "sdpa" else name for name in names])
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def who(names: Sequence[str], total: int) -> str:
-    """Return few models by name, of more how many of all these are."""
+    """Return the names of at most `FEW` models, or their number, as in "5 of 8 models"."""
     count = {0: f"none of {total}", total: f"all {total}"}.get(
         len(names), f"{len(names)} of {total}"
     )
@@ -40,64 +40,80 @@ def who(names: Sequence[str], total: int) -> str:
 
 
 def clause(names: Sequence[str], total: int, one: str, many: str) -> str:
-    """Return which of `total` models do something; with the verb of one and that of many."""
+    """Return a clause about `names` of `total` models, as in "5 of 8 models are faster".
+
+    `one` is the verb phrase for a single model, and `many` that for several.
+    """
     return f"{who(names, total)} {many if len(names) > 1 else one}"
 
 
 def at_end(part: pd.DataFrame, x: str, column: str = "value") -> pd.DataFrame:
-    """Return the numbers at the largest `x` at which most models have one."""
-    good = part[part[column].notna()]
-    models = good.groupby(x)["model"].nunique()
-    return good[good[x] == max(models.index, key=lambda at: (models[at], at), default=None)]
+    """Return the rows at the largest `x` among those that most models have a number at."""
+    measured = part[part[column].notna()]
+    models = measured.groupby(x)["model"].nunique()
+    end = max(models.index, key=lambda place: (models[place], place), default=None)
+    return measured[measured[x] == end]
 
 
 def best_models(parts: Sequence[pd.DataFrame], column: str = "value") -> str:
-    """Return which models are best; of several panels, the one that is best in most of them.
+    """Return which models are best in one panel, or which model is best in most of several.
 
     Args:
-        parts: of each panel a line for each model: `model`, `metric` unless it is a loss, and `low`
-            and `high`, the ends of its band.
-        column: of the values.
+        parts: for each panel, a row for each model with the columns `model`, `low` and `high` (the
+            ends of its band), and `metric`, which is the loss if the column is missing.
+        column: the column of the values.
     """
     wins, text = Counter[str](), ""
     for part in parts:
-        good = part[part[column].notna()]
-        if len(good) < 2:
+        measured = part[part[column].notna()]
+        if len(measured) < 2:
             return ""
-        score = score_of(str(good["metric"].iloc[0]) if "metric" in good else "loss")
-        sign, value = 1 if score.higher else -1, good[column].astype(float)
-        top = score.text(sign * float((sign * value).max()))
-        tied = value.map(score.text) == top
-        wins.update(good["model"][tied])
-        ends = [sign * good[c].astype(float).fillna(value) for c in ("high", "low")[::sign]]
-        near = int((ends[0] >= ends[1][tied].max()).sum() - tied.sum())
-        has = f"the {'highest' if sign > 0 else 'lowest'} {score.title.lower()} "
-        has += f"({top} {score.symbol}".rstrip() + ")"
-        text = clause([*good["model"][tied]], len(good), f"has {has}", f"have {has}")
-        if near > 0:
-            one = "the interval of 1 other overlaps"
-            text += f"; {f'the intervals of {near} others overlap' if near > 1 else one}"
+        score = score_of(str(measured["metric"].iloc[0]) if "metric" in measured else "loss")
+        sign, value = 1 if score.higher else -1, measured[column].astype(float)
+        best = score.text(sign * float((sign * value).max()))
+        is_best = value.map(score.text) == best  # equal as printed
+        wins.update(measured["model"][is_best])
+        # times sign, so that larger is better: the better and the worse end of each band
+        better_end, worse_end = (
+            sign * measured[c].astype(float).fillna(value) for c in ("high", "low")[::sign]
+        )
+        overlaps = int((better_end >= worse_end[is_best].max()).sum() - is_best.sum())
+        words = f"the {'highest' if sign > 0 else 'lowest'} {score.title.lower()} "
+        words += f"({best} {score.symbol}".rstrip() + ")"
+        names = [*measured["model"][is_best]]
+        text = clause(names, len(measured), f"has {words}", f"have {words}")
+        if overlaps == 1:
+            text += "; the interval of 1 other model overlaps"
+        elif overlaps > 1:
+            text += f"; the intervals of {overlaps} other models overlap"
     if len(parts) < 2:
         return text
-    (name, most), *others = wins.most_common(2)
-    lone = most > 1 and not (others and others[0][1] == most)
+    (name, count), *others = wins.most_common(2)
+    unique = count > 1 and not (others and others[0][1] == count)
     return (
-        f"{model_list([name])} is the best model in {most} of {len(parts)} panels" if lone else ""
+        f"{model_list([name])} is the best model in {count} of {len(parts)} panels"
+        if unique
+        else ""
     )
 
 
 def best_at(parts: Sequence[pd.DataFrame], when: str, sign: int = 1) -> str:
-    """Return which models are best at the largest `length` or, by sign -1, at the smallest.
+    """Return which models are best at the largest `length`; with sign -1, at the smallest.
 
-    `when` begins the sentence, with {} for the length.
+    `when` begins the sentence and has {} for the length, as in "After {:,} steps".
     """
     ends = [at_end(part.assign(at=sign * part["length"]), "at") for part in parts]
-    found, places = best_models(ends), {int(n) for e in ends for n in e["length"]}
-    return f"{when.format(places.pop())}, {found}" if found and len(places) == 1 else found
+    finding, lengths = best_models(ends), {int(n) for end in ends for n in end["length"]}
+    if not finding or len(lengths) != 1:
+        return finding
+    return f"{when.format(lengths.pop())}, {finding}"
 
 
 def front(data: pd.DataFrame, cost: str, score: str, *, higher: bool) -> list[str]:
-    """Return the models than which no other is better and cheaper, the cheapest first."""
+    """Return the models on the front of score against cost, the cheapest first.
+
+    No other model is both better and cheaper than one of these. `cost` and `score` are columns.
+    """
     mixers = data[data["model"].map(current_style().plain) != _NO_MIXER]
     order = mixers.assign(worse=mixers[score].astype(float) * (-1 if higher else 1))
     order = order.sort_values([cost, "worse"], kind="stable")
@@ -106,37 +122,47 @@ def front(data: pd.DataFrame, cost: str, score: str, *, higher: bool) -> list[st
 
 
 def costs(data: pd.DataFrame) -> str:
-    """Return how costs by length compare with exact attention; of what `scaling_data` returns."""
-    plain, good = data["model"].map(current_style().plain), data[data["value"].notna()]
-    reference = next((name for name in _REFERENCES if name in {*plain[good.index]}), "")
+    """Return how the costs of models compare with exact attention, from `scaling_data`."""
+    plain, measured = data["model"].map(current_style().plain), data[data["value"].notna()]
+    reference = next((name for name in _REFERENCES if name in {*plain[measured.index]}), "")
     words = _COMPARED.get(str(data["quantity"].iloc[0]))
-    theirs = good[plain[good.index] == reference].set_index("length")[["value", "p20"]]
-    theirs = theirs.astype(float).rename(columns={"value": "there", "p20": "least"})
-    ours = good[~plain[good.index].isin([*_REFERENCES, _NO_MIXER])]
-    pairs = ours.join(theirs, on="length", how="inner")
+    of_reference = measured[plain[measured.index] == reference].set_index("length")
+    of_reference = of_reference[["value", "p20"]].astype(float)
+    of_reference.columns = pd.Index(["reference", "reference_p20"])
+    of_models = measured[~plain[measured.index].isin([*_REFERENCES, _NO_MIXER])]
+    pairs = of_models.join(of_reference, on="length", how="inner")
     if words is None or pairs.empty:
         return ""
-    value, ratio = pairs["value"].astype(float), pairs["there"] / pairs["value"].astype(float)
-    apart = pairs["p80"].astype(float).fillna(value) < pairs["least"].fillna(pairs["there"])
-    pairs = pairs.assign(ratio=ratio, less=apart & (ratio > _NOTICED))
-    return _compared(pairs, str(data["model"][plain == reference].iloc[0]), words)
+    value = pairs["value"].astype(float)
+    ratio = pairs["reference"] / value
+    # the band of a model must end below that of the reference
+    below = pairs["p80"].astype(float).fillna(value)
+    below = below < pairs["reference_p20"].fillna(pairs["reference"])
+    pairs = pairs.assign(ratio=ratio, less=below & (ratio > _NOTICED))
+    return _cost_sentence(pairs, str(data["model"][plain == reference].iloc[0]), words)
 
 
-def _compared(pairs: pd.DataFrame, reference: str, words: tuple[str, str, str]) -> str:
-    at, than = at_end(pairs, "length"), model_list([reference])
-    end, less = f"{int(at['length'].iloc[0]):,} tokens", at[at["less"]].sort_values("ratio")
+def _cost_sentence(pairs: pd.DataFrame, reference: str, words: tuple[str, str, str]) -> str:
+    """Return a sentence about costs that `less` marks as smaller than those of the reference.
+
+    `words` are the phrases of `_COMPARED` for one model, several models, and a worse model.
+    """
+    last, reference_words = at_end(pairs, "length"), model_list([reference])
+    length = f"{int(last['length'].iloc[0]):,} tokens"
+    cheaper = last[last["less"]].sort_values("ratio")
+    one, many, worse = words
     if pairs["model"].nunique() > 1:
-        which = clause([*less["model"][::-1]], len(at), *words[:2])
-        best = less.iloc[-1:] if "fast" in words[0] and len(less) > 1 else less[:0]
-        most = [
-            f"; {n} is {significant(r, 2)} times faster" for n, r in best[["model", "ratio"]].values
-        ]
-        return f"At {end}, {which} than {than}{''.join(most)}"
-    name = model_list([str(at["model"].iloc[0])])
-    if less.empty:
-        factor = significant(1 / float(at["ratio"].iloc[0]), 2)
-        return f"At {end}, {name} {words[2].format(factor, than)}"
+        which = clause([*cheaper["model"][::-1]], len(last), one, many)
+        best = ""
+        if "fast" in one and len(cheaper) > 1:
+            name, ratio = cheaper.iloc[-1][["model", "ratio"]]
+            best = f"; {name} is {significant(ratio, 2)} times faster"
+        return f"At {length}, {which} than {reference_words}{best}"
+    name = model_list([str(last["model"].iloc[0])])
+    if cheaper.empty:
+        factor = significant(1 / float(last["ratio"].iloc[0]), 2)
+        return f"At {length}, {name} {worse.format(factor, reference_words)}"
     slower = pairs["length"][~pairs["less"]]
     first = pairs["length"][pairs["length"] > slower.max()].min() if len(slower) else 0
     where = f"from {int(first):,} tokens on" if first else "at every length"
-    return f"{name} {words[0]} than {than} {where}"
+    return f"{name} {one} than {reference_words} {where}"

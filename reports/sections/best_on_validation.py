@@ -1,4 +1,4 @@
-"""A sweep over options read as a grid: of each family the setting that is best on validation."""
+"""Show the setting of each family that is best on validation, in a sweep over options."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,8 +18,8 @@ from lra.reports.tables.searches import PLACE
 from lra.reports.tables.table import Column, Entry, Table
 
 SAME_SEEDS = (
-    "options were chosen and scored with the same seeds, so the score is a little too good. A "
-    "search (search=grid) trains the chosen options again with other seeds"
+    "this score is a little too good, because the options were chosen and scored with the same "
+    "seeds. A search (search=grid) trains the chosen options again with other seeds"
 )
 
 
@@ -40,11 +40,13 @@ def best_on_validation(rows: pd.DataFrame) -> Iterator[Part]:
 
 
 def _table(test: pd.DataFrame, validation: pd.DataFrame, score: Score) -> Table | None:
+    """Return the table of one score; None if no model has several settings."""
     test, validation = (_with_arms(frame) for frame in (test, validation))
     lines = []
     for place, part in validation.groupby([*TASK], dropna=False, sort=True):
-        there = test[(test[list(TASK)].astype(str) == [str(v) for v in place]).all(axis=1)]
-        by_arm = {arm: _settings(part, there, str(arm), score) for arm in part["arm"].unique()}
+        of_place = (test[list(TASK)].astype(str) == [str(v) for v in place]).all(axis=1)
+        tests = test[of_place]
+        by_arm = {arm: _settings(part, tests, str(arm), score) for arm in part["arm"].unique()}
         by_arm = {arm: settings for arm, settings in by_arm.items() if settings}
         if any(len(settings) > 1 for settings in by_arm.values()):
             section = place_title(place, *place[len(PLACE) :], data=True)
@@ -55,13 +57,13 @@ def _table(test: pd.DataFrame, validation: pd.DataFrame, score: Score) -> Table 
              Column(title="chosen options", words=True), Column(title="settings"))  # fmt: skip
     return listed_table(
         lines, heads, title=f"Best on validation: {score.title.lower()}",
-        caption=f"{score.unit}. For each model, the options with the best mean on the validation "
-        f"split, and the test score of the same trainings.",
+        caption=f"Numbers are {score.unit}. The table chooses for each model the options with the "
+        "best mean on the validation split, and shows the test score of the same trainings.",
     )  # fmt: skip
 
 
 def _with_arms(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with the name of the model without the options by which its settings differ."""
+    """Return rows with the column `arm`: the model's name without options and changed settings."""
     parts = zip(frame["family"], frame["departures"], strict=True)
     return frame.assign(arm=[
         current_style().name(family, {}, [w for w in words if not w.startswith("changed: ")])
@@ -72,24 +74,25 @@ def _with_arms(frame: pd.DataFrame) -> pd.DataFrame:
 def _settings(
     validation: pd.DataFrame, test: pd.DataFrame, arm: str, score: Score
 ) -> list[tuple[Entry, Entry, dict[str, Any]]]:
-    """Return scores on validation and on test of each setting that has both, and its options."""
-    found = []
+    """Return (validation score, test score, options) of each setting of an arm that has both."""
+    settings = []
     for name, part in validation[validation["arm"] == arm].groupby("name", sort=True):
-        tested = test[(test["name"] == name) & (test["arm"] == arm)]
-        judged = entry(part, score)
-        if judged.value is not None and not tested.empty:
-            found.append((judged, entry(tested, score), dict(part["options"].iloc[0])))
-    return found
+        test_rows = test[(test["name"] == name) & (test["arm"] == arm)]
+        on_validation = entry(part, score)
+        if on_validation.value is not None and not test_rows.empty:
+            options = dict(part["options"].iloc[0])
+            settings.append((on_validation, entry(test_rows, score), options))
+    return settings
 
 
 def _line(settings: list[tuple[Entry, Entry, dict[str, Any]]], score: Score) -> tuple[Entry, ...]:
+    """Return the entries of the best setting on validation, and the number of settings."""
     pick = max if score.higher else min
-    judged, tested, options = pick(settings, key=lambda each: float(each[0].value or 0.0))
-    several = len(settings) > 1
-    if several:
-        tested = replace(tested, notes=(*tested.notes, SAME_SEEDS))
+    on_validation, on_test, options = pick(settings, key=lambda s: float(s[0].value or 0.0))
+    if len(settings) > 1:
+        on_test = replace(on_test, notes=(*on_test.notes, SAME_SEEDS))
     words = ", ".join(short_option_words(options))
     return (
-        tested, replace(judged, notes=()),
+        on_test, replace(on_validation, notes=()),
         Entry(text=words) if words else absent(), Entry(text=f"{len(settings)}"),
     )  # fmt: skip

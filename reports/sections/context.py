@@ -1,4 +1,4 @@
-"""Loss against context length: a panel for each task, a table, and relative effective contexts."""
+"""Show losses against context length in a figure and tables, and relative effective contexts."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ from lra.reports.tables.scores import LANGUAGE, Score
 from lra.reports.tables.table import Column, Entry, Table
 
 PANEL = ("task", "task_version", "source", "tokenizer", "split")
-"""Columns whose values share a panel. Regime and length may differ between its models."""
-LOSS = Score(metric="loss", title="Loss", unit="Nats, lower is better")
+"""The rows of a panel agree in these columns; its models may differ in regime and length."""
+LOSS = Score(metric="loss", title="Loss", unit="in nats (lower is better)")
 PERPLEXITIES = ("word_perplexity", "perplexity")
-"""Exponentials of the loss; the other scores are in proportion to it."""
+"""Metrics that are exponentials of the loss; the other metrics are proportional to the loss."""
 COLUMNS = (
     *PANEL, "metric", "model", "context", "value", "low", "high", "interval", "seeds", "targets",
     "status", "reason",
@@ -39,70 +39,77 @@ COLUMNS = (
 
 
 def context_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of losses by context, with what their labels say as columns.
+    """Return the rows of losses by context, with several labels as columns, and `model`.
 
-    Where models of one name differ in regime or length, these end the name.
+    If models with the same name differ in regime or length, `model` ends with these.
     """
     part = rows[rows["runner"] == "context"].copy()
     labels = part["labels"]
     for name in ("context", "targets", "context_step"):
         part[name] = [float(entry.get(name, "nan")) for entry in labels]
-    # A cell that failed as a whole names no split: it holds for what its task was judged on.
-    judged = part[part["split"] != ""].groupby("task")["split"].first()
-    none = part["split"] == ""
-    part.loc[none, "split"] = part.loc[none, "task"].map(judged).fillna("test")
+    # A failed run has no split, so it gets the split of the other runs on its task.
+    split_of_task = part[part["split"] != ""].groupby("task")["split"].first()
+    no_split = part["split"] == ""
+    part.loc[no_split, "split"] = part.loc[no_split, "task"].map(split_of_task).fillna("test")
     part["drawn"] = [entry.get("drawn", "") for entry in labels]
-    ways = part[["name", "regime", "length"]].drop_duplicates()
-    several = set(ways["name"][ways["name"].duplicated()])
+    variants = part[["name", "regime", "length"]].drop_duplicates()
+    shared_names = set(variants["name"][variants["name"].duplicated()])
     part["model"] = [
-        f"{name}, {regime}, length {as_text(length)}" if name in several else str(name)
+        f"{name}, {regime}, length {as_text(length)}" if name in shared_names else str(name)
         for name, regime, length in zip(part["name"], part["regime"], part["length"], strict=True)
     ]
     return part
 
 
 def context_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one line per task, model and context: mean, interval and where it comes from.
+    """Return a line for each task, model and context: the mean, its interval, and over what.
 
     Args:
-        rows: as `context_rows` returns them.
+        rows: rows from `context_rows`.
     """
     records: list[dict[str, Any]] = []
     for key, part in rows.groupby(list(PANEL), sort=True, dropna=False):
         metrics = set(part["metric"][part["status"] == "ok"])
         metric = next((score.metric for score in LANGUAGE if score.metric in metrics), "loss")
-        points = sorted({int(c) for c in part["context"].dropna()})
+        contexts = sorted({int(c) for c in part["context"].dropna()})
         for name in model_order([str(n) for n in part["model"]]):
             of_model = part[part["model"] == name]
-            for context in points:
-                at = of_model[of_model["context"].isin((context, np.nan))]
-                if at.empty:  # only other models have it
+            for context in contexts:
+                at_context = of_model[of_model["context"].isin((context, np.nan))]
+                if at_context.empty:  # only other models were measured at this context
                     continue
-                record = dict(zip(PANEL, key, strict=True)) | _point(at, metric)
+                record = dict(zip(PANEL, key, strict=True)) | _mean_columns(at_context, metric)
                 records.append(record | {"metric": metric, "model": name, "context": context})
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
-def _point(rows: pd.DataFrame, metric: str) -> dict[str, Any]:
-    good = rows[(rows["status"] == "ok") & (rows["metric"] == metric)]
+def _mean_columns(rows: pd.DataFrame, metric: str) -> dict[str, Any]:
+    """Return the mean of a metric over the seeds of one model at one context, or the reason."""
+    scores = rows[(rows["status"] == "ok") & (rows["metric"] == metric)]
     losses = rows[(rows["status"] == "ok") & (rows["metric"] == "loss")]
-    if good.empty:
-        bad = rows[rows["status"] != "ok"]
-        lost = bad.iloc[0] if len(bad) else {"status": "skipped", "reason": f"no {metric}"}
-        return {"status": str(lost["status"]), "reason": short(str(lost["reason"])), "seeds": 0}
-    if good["seed"].duplicated().any():
-        reason = f"{len(good)} results share this name and seed: report one sweep at a time"
+    if scores.empty:
+        failed = rows[rows["status"] != "ok"]
+        first = failed.iloc[0] if len(failed) else {"status": "skipped", "reason": f"no {metric}"}
+        return {"status": str(first["status"]), "reason": short(str(first["reason"])), "seeds": 0}
+    if scores["seed"].duplicated().any():
+        reason = f"{len(scores)} runs share this name and seed: report one sweep at a time"
         return {"status": AMBIGUOUS, "reason": reason, "seeds": 0}
-    values = [float(value) for value in good["value"]]
+    values = [float(value) for value in scores["value"]]
     record: dict[str, Any] = {"value": float(np.mean(values)), "seeds": len(values)}
-    interval = mean_interval(values) or _over_tokens(values[0], metric, losses)
+    interval = mean_interval(values) or _interval_over_tokens(values[0], metric, losses)
     if interval is not None:
         record |= {"low": interval.low, "high": interval.high, "interval": str(interval.source)}
-    return record | {"targets": int(good["targets"].iloc[0]), "status": "ok", "reason": ""}
+    return record | {"targets": int(scores["targets"].iloc[0]), "status": "ok", "reason": ""}
 
 
-def _over_tokens(value: float, metric: str, losses: pd.DataFrame) -> Interval | None:
-    """Return the interval of a score that rises with the mean loss, from that of single tokens."""
+def _interval_over_tokens(value: float, metric: str, losses: pd.DataFrame) -> Interval | None:
+    """Return the interval of a single seed's score, from the losses of its single tokens.
+
+    Args:
+        value: the score.
+        metric: its name; the score is proportional to the loss, or an exponential of it.
+        losses: the row of the mean loss; None is returned unless there is exactly one.
+    """
     if len(losses) != 1:
         return None
     interval = mean_interval(losses["samples"].iloc[0], Uncertainty.examples)
@@ -110,28 +117,29 @@ def _over_tokens(value: float, metric: str, losses: pd.DataFrame) -> Interval | 
     if interval is None or not loss > 0:
         return None
 
-    def at(other: float) -> float:
-        share = other / loss
-        return value**share if metric in PERPLEXITIES else value * share
+    def score_at(other_loss: float) -> float:
+        ratio = other_loss / loss
+        return value**ratio if metric in PERPLEXITIES else value * ratio
 
-    return Interval(at(interval.low), at(interval.high), Uncertainty.examples)
+    return Interval(score_at(interval.low), score_at(interval.high), Uncertainty.examples)
 
 
-def _over(data: pd.DataFrame) -> str:
-    over = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
-    bands = f"; bands: 95 % over {over.replace('examples', 'tokens')}" if over else ""
-    return f"the same tokens, predicted from this many tokens before them{bands}"
+def _subtitle(data: pd.DataFrame) -> str:
+    sources = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
+    over = sources.replace("examples", "tokens")
+    bands = f"; bands: 95 % intervals over {over}" if sources else ""
+    return f"all contexts predict the same tokens{bands}"
 
 
 context_figure = LineDrawing(
     title="Loss against context length", panel=PANEL, x="context",
-    across="context (tokens before)", subtitle=_over,
+    across="context (tokens before)", subtitle=_subtitle,
     finding=partial(best_at, when="With {:,} tokens of context"),
 )  # fmt: skip
 
 
 def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
-    """Yield the metric and the table of each score: models by context, tasks side by side."""
+    """Yield (metric, table) for each score; a table has a line for each model."""
     for score in (*LANGUAGE, LOSS):
         scored = data[data["metric"] == score.metric]
         if scored.empty:
@@ -139,22 +147,24 @@ def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
         columns = [
             (
                 Column(group=str(key[0]), title=f"{key[-1]:,}", key=f"{key[0]}-{key[-1]}"),
-                partial(_score_entry, at.set_index("model"), score),
+                partial(_entry_of_model, at_context.set_index("model"), score),
             )
-            for key, at in by_place(scored, (*PANEL, "context"))
+            for key, at_context in by_place(scored, (*PANEL, "context"))
         ]
         yield score.metric, table_of(
             [("", name, name) for name in model_order([str(name) for name in scored["model"]])],
             columns, title=f"{score.title} by context length",
-            caption=f"{score.unit}, mean over seeds, of the same tokens by the number of tokens "
-            "before them. Intervals are in the CSV.", stub="model, by context",
+            caption=f"Numbers are {score.unit}, as means over seeds. Columns are the numbers of "
+            "tokens before each predicted token; all columns predict the same tokens. The CSV has "
+            "intervals.", stub="model, by context",
         )  # fmt: skip
 
 
-def _score_entry(at: pd.DataFrame, score: Score, name: str) -> Entry:
-    if name not in at.index:
+def _entry_of_model(data: pd.DataFrame, score: Score, name: str) -> Entry:
+    """Return the entry of a model from data at one context, which are indexed by model."""
+    if name not in data.index:
         return absent()
-    row = at.loc[[name]].iloc[0]
+    row = data.loc[[name]].iloc[0]
     if row["status"] != "ok":
         return failure_entry(row)
     interval = None
@@ -169,23 +179,24 @@ def _score_entry(at: pd.DataFrame, score: Score, name: str) -> Entry:
 # ---------------------------------------------------------------- relative effective contexts
 
 Group = dict[str, dict[int, Sequence[float]]]
-"""By model and context, the losses of single tokens."""
+"""The losses of single tokens, by model and context."""
 
 
 def recl_groups(rows: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Group]]:
-    """Return by panel and step the losses of each group: models that predict the same tokens.
+    """Return the losses of groups of models that predict the same tokens.
 
-    Several groups of one panel have tokens of other seeds.
+    The outer key is (columns of `PANEL`, step of contexts). The inner key names the tokens that
+    were drawn, which differ between seeds.
 
     Args:
-        rows: as `context_rows` returns them.
+        rows: rows from `context_rows`.
     """
     ok = rows[(rows["metric"] == "loss") & (rows["status"] == "ok") & rows["context_step"].notna()]
     groups: dict[tuple[Any, ...], dict[str, Group]] = {}
     keys = [*PANEL, "context_step", "drawn", "model"]
     for (*key, drawn, name), part in ok.groupby(keys, sort=True, dropna=False):
         if part["context"].duplicated().any():
-            continue  # ambiguous: the table of losses says so
+            continue  # several runs have this name, as the table of losses says
         losses = {
             int(c): s for c, s in zip(part["context"], part["samples"], strict=True) if len(s)
         }
@@ -197,15 +208,15 @@ def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
     """Return the table of relative effective context lengths, or why there is none.
 
     Args:
-        step: Tokens.
-        groups: By the tokens that were drawn, as `recl_groups` returns them.
+        step: the difference of neighbouring contexts, in tokens.
+        groups: groups of models from `recl_groups`, by the tokens that were drawn.
     """
     names = model_order([name for group in groups.values() for name in group])
     if max(len(group) for group in groups.values()) < 2:
         return (
-            "the relative effective context length (RECL) compares the models of a group, and "
-            f"{', '.join(names)} is alone: measure another one on the same tokens (task, "
-            "runner.split, runner.targets, seed)"
+            "the relative effective context length (RECL) compares several models on the same "
+            f"tokens, but only {', '.join(names)} was measured on them: measure another model with "
+            "the same task, runner.split, runner.targets and seed"
         )
     lengths: dict[str, dict[float, list[EffectiveContext]]] = {}
     reasons: list[str] = []
@@ -222,20 +233,21 @@ def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
                 lengths.setdefault(name, {}).setdefault(share, []).append(length)
     if not lengths:
         return reasons[0]
-    named = " or ".join("{" + ", ".join(group) + "}" for group in sorted(members))
+    groups_in_words = " or ".join("{" + ", ".join(group) + "}" for group in sorted(members))
     return table_of(
         [("", name, lengths[name]) for name in names if name in lengths],
-        [(Column(title=f"r = {share:g}"), partial(_length, share)) for share in SHARES],
+        [(Column(title=f"r = {share:g}"), partial(_length_entry, share)) for share in SHARES],
         title="Relative effective context length",
-        caption=f"Tokens, in steps of {step:,}, mean over seeds; it depends on the group {named}, "
-        "so other models in it change the numbers. The context beyond which the next step gains "
-        f"less than {100 * THRESHOLD:g} % of perplexity on the share r of tokens that are hardest "
-        "for all. ≥: longer contexts were not measured.",
+        caption="A number is the context in tokens, as a mean over seeds, from which on a longer "
+        f"context (by {step:,} tokens) reduces perplexity by less than {100 * THRESHOLD:g} %. Only "
+        "the fraction r of tokens that are hardest for all models counts, so the numbers depend on "
+        f"the compared models {groups_in_words}. ≥: no longer context was measured.",
         stub="model, by r",
     )
 
 
-def _length(share: float, by_share: Mapping[float, Sequence[EffectiveContext]]) -> Entry:
+def _length_entry(share: float, by_share: Mapping[float, Sequence[EffectiveContext]]) -> Entry:
+    """Return the mean length at a fraction r = `share` of the tokens; ≥ if one is a bound."""
     lengths = by_share.get(share, ())
     if not lengths:
         return absent("not compared")
@@ -246,7 +258,7 @@ def _length(share: float, by_share: Mapping[float, Sequence[EffectiveContext]]) 
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield tables and figure of losses, and a table for each group of models."""
+    """Yield tables and a figure of losses, and a table for each group of compared models."""
     measured = context_rows(rows)
     data = context_data(measured)
     if data.empty:

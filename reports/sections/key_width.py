@@ -1,7 +1,7 @@
-"""Scores against the width of a head's queries and keys, by the number of heads.
+"""Make tables of scores by the width of a head's queries and keys, and by the number of heads.
 
-Heads of a fixed share of the model's width get narrower with their number: beyond a point a matrix
-of attention weights can no longer be any other one (the low-rank bottleneck of arXiv:2002.07028).
+With a fixed width of the model, more heads are narrower. Heads that are too narrow cannot represent
+every matrix of attention weights (the low-rank bottleneck of arXiv:2002.07028).
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ WIDTH, HEADS = "backbone.head_width", "backbone.heads"
 
 
 def key_width_rows(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
-    """Return final test scores of models that differ in the width of a head, with both numbers."""
+    """Return final test scores on tasks with several widths, with `heads` and `key_width`."""
     scores = final_scores(rows, "test", score)
     if scores is None:
         return rows.iloc[:0]
@@ -29,7 +29,7 @@ def key_width_rows(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
         [_as_int(options.get(key)) for key in (HEADS, WIDTH)] for options in scores["options"]
     ]
     scores[["heads", "key_width"]] = pd.DataFrame(numbers, index=scores.index, dtype="Int64")
-    scores["line"] = [_model_line(row) for row in scores.to_dict("records")]
+    scores["line"] = [_name_without_width(row) for row in scores.to_dict("records")]
     scores = scores[scores["key_width"].notna()]
     widths = scores.groupby(list(TASK), dropna=False)["key_width"].transform("nunique")
     return scores[widths > 1]
@@ -39,14 +39,14 @@ def _as_int(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-def _model_line(row: dict[Any, Any]) -> str:
+def _name_without_width(row: dict[Any, Any]) -> str:
     """Return the model's name without the width of its heads."""
     options = {key: value for key, value in row["options"].items() if key != WIDTH}
     return current_style().name(row["family"], options, row["departures"])
 
 
 def key_width_table(rows: pd.DataFrame, score: Score) -> Table:
-    """Build the table: a line for each number of heads, tasks side by side; failures are marks."""
+    """Return a table with a line for each number of heads and columns for each task and width."""
     places = [
         (task, width, part[part["key_width"] == width])
         for task, part in by_place(rows)
@@ -60,22 +60,22 @@ def key_width_table(rows: pd.DataFrame, score: Score) -> Table:
         [
             (
                 Column(group=place_title(task), title=str(width), key=f"{task[0]} {width}"),
-                partial(_scored, part, score),
+                partial(_entry_of_line, part, score),
             )
             for task, width, part in places
         ],
         title=f"{score.title} by key width",
-        caption=f"{score.unit}, test split, mean over seeds; columns: width of a head's queries "
-        "and keys.",
+        caption=f"Numbers are {score.unit}, as means over seeds on the test split. Columns are "
+        "widths of a head's queries and keys.",
     )
 
 
-def _scored(rows: pd.DataFrame, score: Score, line: str) -> Entry:
+def _entry_of_line(rows: pd.DataFrame, score: Score, line: str) -> Entry:
     return entry(rows[rows["line"] == line], score)
 
 
 def key_widths(rows: pd.DataFrame) -> Iterator[TablePart]:
-    """Yield the table of each score that trainings of several widths of heads have."""
+    """Yield a table for each score of trainings with several widths of heads."""
     trained = rows[rows["runner"] == "train"]
     for score in SCORES.values():
         scored = key_width_rows(trained, score)

@@ -1,4 +1,4 @@
-"""Spans that heads have learned: a point for each, and the operations that they spare."""
+"""Show the spans that attention heads have learned, and the operations that they save."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,8 +17,8 @@ SPAN, COUNTED, PER_TOKEN = "learned_span", "span_flops", "span_flops_per_token"
 numbers = SeedMeans(metrics=(SPAN, COUNTED, PER_TOKEN), labels=(*LABELS, "spans"), value="span")
 
 
-def _span(data: pd.DataFrame, over: str) -> Entry:
-    """Return the mean or the longest span of heads."""
+def _span_entry(data: pd.DataFrame, over: str) -> Entry:
+    """Return the span over all heads of a model; `over` is `mean` or `max`."""
     heads = data[(data["metric"] == SPAN) & (data["head"] != ALL)]["span"].dropna()
     if heads.empty:
         return absent("not measured")
@@ -26,8 +26,8 @@ def _span(data: pd.DataFrame, over: str) -> Entry:
     return Entry(text=f"{value:.1f}", value=value)
 
 
-def _operations(data: pd.DataFrame, metric: str, *, share: bool = False) -> Entry:
-    """Return the operations at learned spans, or their share of those at full spans."""
+def _operations_entry(data: pd.DataFrame, metric: str, *, share: bool = False) -> Entry:
+    """Return the operations with learned spans; if `share`, divided by those with full spans."""
     means = data[data["metric"] == metric].set_index("spans")["span"].dropna()
     if not {"learned", "full"} <= {*means.index}:
         return absent("not measured")
@@ -37,38 +37,42 @@ def _operations(data: pd.DataFrame, metric: str, *, share: bool = False) -> Entr
     return Entry(text=significant(learned), value=learned)
 
 
-def _columns(metric: str, title: str, number: int) -> tuple[tuple[Column, partial[Entry]], ...]:
-    full = Column(title="× full spans", key=f"{number + 1} × full spans")
+def _pair_of_columns(
+    metric: str, title: str, number: int
+) -> tuple[tuple[Column, partial[Entry]], ...]:
+    """Return the columns of operations, and of their ratio to full spans, with their functions."""
+    ratio = Column(title="× full spans", key=f"{number + 1} × full spans")
     return (
-        (Column(title=title, key=f"{number} {title}"), partial(_operations, metric=metric)),
-        (full, partial(_operations, metric=metric, share=True)),
+        (Column(title=title, key=f"{number} {title}"), partial(_operations_entry, metric=metric)),
+        (ratio, partial(_operations_entry, metric=metric, share=True)),
     )
 
 
 learned_span_table = Pivot(
     title="Learned spans",
-    caption="Spans in tokens, without the ramp, as means over seeds. Flop of a window: operations "
-    "counted in one pass, in which each layer computes keys as far back as its longest head. Flop "
-    "per token: each head counts with its span, without positions and the model's head. A "
-    "multiply-add counts as 2 operations.",
+    caption="Spans are in tokens, as means over seeds, without the ramp at their end. Flop of a "
+    "window: the operations of one pass, in which a layer computes attention as far back as its "
+    "longest head. Flop per token: the operations if each head computes only its own span, without "
+    "position encodings and the output layer. A multiply-add counts as 2 operations.",
     columns=(
-        (Column(title="mean span", key="0 mean span"), partial(_span, over="mean")),
-        (Column(title="longest head", key="1 longest head"), partial(_span, over="max")),
-        *_columns(COUNTED, "flop of a window", 2),
-        *_columns(PER_TOKEN, "flop per token", 4),
+        (Column(title="mean span", key="0 mean span"), partial(_span_entry, over="mean")),
+        (Column(title="longest head", key="1 longest head"), partial(_span_entry, over="max")),
+        *_pair_of_columns(COUNTED, "flop of a window", 2),
+        *_pair_of_columns(PER_TOKEN, "flop per token", 4),
     ),
 )
 
 
 def learned_spans(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield table and figure of the spans that trainings have learned."""
+    """Yield a table and a figure of the spans that heads learned in training."""
     data = numbers(rows)
     spans = data[data["metric"] == SPAN].drop(columns=["metric", "spans"])
     if spans.empty:
         return
     draw = partial(
-        span_figure, title="Learned spans", subtitle="a point for each head, without its ramp"
-    )
+        span_figure, title="Learned spans",
+        subtitle="each point is the span of a head, without the ramp at its end",
+    )  # fmt: skip
     yield TablePart("learned-spans", "Learned spans", learned_span_table(data))
     yield PagesPart(
         "learned-spans-by-layer", "Learned spans by layer",

@@ -1,4 +1,4 @@
-"""Losses as lines: along a training, and on each split by classes of tokens."""
+"""Draw losses as lines: during training, and on each split by classes of tokens."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,60 +18,64 @@ from lra.reports.tables.scores import TASK, splits
 
 TRAINING = TASK[:3]
 _NOTICED = 0.05
-"""Of a loss: the least change that a title mentions."""
+"""The smallest relative change of a loss that a title mentions."""
 
 
-def _bands(data: pd.DataFrame) -> str:
+def _subtitle(data: pd.DataFrame) -> str:
     several = (data["seeds"] > 1).any()
-    return "means over seeds; bands: extremes over seeds" if several else ""
+    return "lines: means over seeds; bands: lowest to highest seed" if several else ""
 
 
-def _along_window(parts: list[pd.DataFrame]) -> str:
-    """Return for which models the loss falls, or rises, from the first position to the last."""
+def _trend_title(parts: list[pd.DataFrame]) -> str:
+    """Return a title that says for which models the loss falls, or rises, along the window."""
     lines = [line.sort_values("length") for p in parts for _, line in p.groupby("model")]
     moves: dict[str, list[str]] = {"falls": [], "rises": []}
     for line in lines:
         (_, first), (_, last) = line.iloc[[0, -1]].iterrows()
-        apart = last["high"] < first["low"] or last["low"] > first["high"]
-        if apart and abs(last["value"] / first["value"] - 1) > _NOTICED:
+        bands_disjoint = last["high"] < first["low"] or last["low"] > first["high"]
+        if bands_disjoint and abs(last["value"] / first["value"] - 1) > _NOTICED:
             moves["falls" if last["value"] < first["value"] else "rises"].append(first["model"])
-    verb = max(moves, key=lambda each: len(moves[each]))
-    alone = len({*pd.concat(lines)["model"]}) == len(lines)
-    found = f"The loss {verb} along the window for {who(moves[verb], len(lines))}"
-    return found if alone and moves[verb] else ""
+    verb = max(moves, key=lambda v: len(moves[v]))
+    one_line_per_model = len({*pd.concat(lines)["model"]}) == len(lines)
+    title = f"The loss {verb} along the window for {who(moves[verb], len(lines))}"
+    return title if one_line_per_model and moves[verb] else ""
 
 
 loss_figure = LineDrawing(
     title="Training loss", panel=TRAINING, x="step", across="optimiser step", y="loss",
-    along=lambda _: ("training loss (nat)", 1.0), scale=step_axis, subtitle=_bands,
+    along=lambda _: ("training loss (nat)", 1.0), scale=step_axis, subtitle=_subtitle,
     finding=partial(best_at, when="After {:,} steps"),
 )  # fmt: skip
 class_figures = {
     kind: LineDrawing(
         title=title, panel=TASK, x="place", across=across, y="loss",
-        along=lambda _: ("loss (nat)", 1.0), scale=partial(class_axis, base=base), subtitle=_bands,
-        finding=finding,
+        along=lambda _: ("loss (nat)", 1.0), scale=partial(class_axis, base=base),
+        subtitle=_subtitle, finding=finding,
     )
     for kind, title, across, base, finding in (
-        ("position", "Loss by position in the window", "tokens read in the window, from", 2,
-         _along_window),
+        ("position", "Loss by position in the window",
+         "position in the window (first token of a class)", 2, _trend_title),
         ("document_position", "Loss by position in the document",
-         "tokens read in the document, from", 2, lambda _: ""),
-        ("frequency", "Loss by token frequency", "occurrences in train, from", 10,
+         "position in the document (first token of a class)", 2, lambda _: ""),
+        ("frequency", "Loss by token frequency",
+         "occurrences in the training data (least of a class)", 10,
          partial(best_at, when="On the rarest tokens", sign=-1)),
     )
 }  # fmt: skip
-"""By what losses are summed, `loss_by_…`, and how they are drawn."""
+"""How the losses of the metrics `loss_by_KEY` are drawn, by KEY."""
 
 
 def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the training losses by step: task, model, step, mean, extremes, number of seeds."""
+    """Return training losses with columns for task, model, step, mean, extremes and seeds."""
     curve = rows[(rows["metric"] == "train_loss") & rows["step"].notna() & (rows["status"] == "ok")]
     return _means(curve, TRAINING, "step")
 
 
 def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:
-    """Return the losses of a split by classes, a key of `class_figures`; each ends at the next."""
+    """Return the losses of a split by classes of tokens; `kind` is a key of `class_figures`.
+
+    The column `place` is the beginning of a class, which ends where the next class begins.
+    """
     parts = rows[
         (rows["metric"] == f"loss_by_{kind}") & (rows["split"] == split) & (rows["status"] == "ok")
     ]
@@ -82,11 +86,12 @@ def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:
 
 
 def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFrame:
+    """Return means and extremes over seeds, for each panel, model and value of `column`."""
     keys = [*panel, "name", column]
     groups: dict[tuple[Any, ...], list[tuple[float, Any]]] = {}
     complete = rows.dropna(subset=keys)
     measured = complete[[*keys, "value", "seed"]].itertuples(index=False, name=None)
-    for *key, value, seed in measured:  # ten times as fast as a frame for each group
+    for *key, value, seed in measured:  # this loop is ten times as fast as DataFrame.groupby
         groups.setdefault(tuple(key), []).append((value, seed))
     records = []
     for group, pairs in sorted(groups.items()):
@@ -99,21 +104,21 @@ def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFr
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield the curve of trainings, and of every split the losses by classes."""
+    """Yield the figure of training losses, and figures of losses by classes for each split."""
     data = loss_data(rows)
     if data.empty:
-        yield LeftOut("training loss", "the rows contain no loss curves")
+        yield LeftOut("training loss", "the rows contain no loss curve of a training")
         return
-    yield _figure("training-loss", "training loss against optimiser step", loss_figure, data)
+    yield _figure_part("training-loss", "training loss against optimiser step", loss_figure, data)
     for split in splits(rows):
         for kind, drawing in class_figures.items():
             name = f"loss-by-{'place' if kind == 'position' else kind.replace('_', '-')}"
             name = name if split == "test" else f"{name}-{stem(split)}"
             text = f"{drawing.title.lower()}, {split} split"
-            yield _figure(name, text, drawing, class_data(rows, split, kind))
+            yield _figure_part(name, text, drawing, class_data(rows, split, kind))
 
 
-def _figure(name: str, text: str, drawing: LineDrawing, data: pd.DataFrame) -> PagesPart:
+def _figure_part(name: str, text: str, drawing: LineDrawing, data: pd.DataFrame) -> PagesPart:
     return PagesPart(
         name, f"{text[0].upper()}{text[1:]}", text, drawing, panel=TASK, along=drawing.x,
         number="loss", data=data,

@@ -1,8 +1,9 @@
-"""How fast a model recovers that took its weights from another one: curves and a table.
+"""Show how fast fine-tuning recovers the score of the model that gave its weights.
 
-A panel for each model. The lines are the scores on validation along the fine-tuning, and from
-scratch with the same settings; level lines show the model that gave its weights, and what they give
-as they come, before any step. The form is that of the Performer paper's figure (arXiv:2009.14794).
+A figure has a panel for each model, with curves of the validation score during fine-tuning and
+during training from scratch with the same settings. Horizontal lines show the model that gave its
+weights, and the score before the first step. The figure follows the Performer paper
+(arXiv:2009.14794).
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,15 +29,15 @@ from lra.reports.tables.table import Column, Entry, Table
 SCRATCH = "scratch"
 TUNED, PLAIN, SOURCE = "fine-tuned", "from scratch", "source"
 _COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7")
-"""Of what the weights come from, in the order of names."""
+"""Colours of the models that gave their weights, in the order of their names."""
 _GREY = "#7F7F7F"
 MEASURES = (ACCURACY, score_of("loss"))
-"""What is followed along the fine-tuning."""
+"""The metrics that are shown during fine-tuning."""
 COLUMNS = (*TASK, "model", "start", "line", "step", "value", "low", "high", "seeds")
 
 
 def recovery_data(rows: pd.DataFrame, measure: Score) -> pd.DataFrame:
-    """Return means and extremes over seeds: of every curve by step, of every source once."""
+    """Return means and extremes over seeds: of each curve by step, and of each source model."""
     scores = rows[(rows["runner"] == "transfer") & (rows["status"] == "ok")]
     scores = scores[scores["split"] == "validation"]
     curves = scores[(scores["metric"] == measure.metric) & scores["step"].notna()]
@@ -50,14 +51,15 @@ def recovery_data(rows: pd.DataFrame, measure: Score) -> pd.DataFrame:
 
 
 def _panels(data: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """Return the places of tasks and models that took weights, exact attention first."""
+    """Return (columns of `TASK`, model) of each model that took weights, in the order of tables."""
     tuned = data[data["line"] == TUNED]
     keys = set(tuned[[*TASK, "model"]].itertuples(index=False, name=None))
     order = model_order([str(key[-1]) for key in keys])
     return sorted(keys, key=lambda key: (key[:-1], order.index(key[-1])))
 
 
-def _keys(data: pd.DataFrame) -> list[tuple[Any, ...]]:
+def _panel_keys(data: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """Return the keys of `_panels`; if all fine-tunings failed, those of every model."""
     return _panels(data) or sorted(set(data[[*TASK, "model"]].itertuples(index=False, name=None)))
 
 
@@ -67,12 +69,12 @@ def _selected(data: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
 
 
 def recovery_figure(data: pd.DataFrame, measure: Score) -> Figure:
-    """Draw what `recovery_data` returned; bands are the extremes over seeds.
+    """Return a figure of the data from `recovery_data`; bands are the extremes over seeds.
 
-    Of losses, the axis leaves out that of the weights as drawn, which would flatten all others: the
-    line from scratch comes in from above.
+    For losses, the axis excludes the loss of random weights, because its size would flatten all
+    other lines. The line from scratch then enters the panel from above.
     """
-    keys = _keys(data)
+    keys = _panel_keys(data)
     starts = sorted(set(data["start"]) - {SCRATCH})
     colors = {start: _COLORS[i % len(_COLORS)] for i, start in enumerate(starts)}
     several = len({key[:-1] for key in keys}) > 1
@@ -81,8 +83,9 @@ def recovery_figure(data: pd.DataFrame, measure: Score) -> Figure:
         task, facts = place_words(TASK, (*place,))
         words = (f"{model}, {task}", facts) if several else (str(model), "")
         panels.append((words, _selected(data, (*place, model))))
-    # panels of one task have one scale, so that they can be compared
-    draw = partial(_draw_starts, every=None if several else data, colors=colors, measure=measure)
+    # Panels of a single task share their vertical scale, so that they can be compared.
+    shared = None if several else data
+    draw = partial(_draw_starts, shared=shared, colors=colors, measure=measure)
     return draw_panels(
         panels, draw, plot=(2.9, 1.75),
         title=_finding([part for _, part in panels], measure),
@@ -91,7 +94,7 @@ def recovery_figure(data: pd.DataFrame, measure: Score) -> Figure:
 
 
 def _finding(parts: Sequence[pd.DataFrame], measure: Score) -> str:
-    """Return for how many models weights of another one help, at the end of the fine-tuning."""
+    """Return the title: for how many models the weights of another model helped in the end."""
     sign, better, compared = 1 if measure.higher else -1, list[str](), 0
     for part in parts:
         ends = part.dropna(subset="step").sort_values("step").groupby("line").last()
@@ -101,28 +104,34 @@ def _finding(parts: Sequence[pd.DataFrame], measure: Score) -> str:
                 sign * float(ends["value"].astype(float)[line]) for line in (TUNED, PLAIN)
             )
             better += [str(part["model"].iloc[0])] * (tuned > plain)
-    end = "better with the weights of another model than from scratch"
-    plain_title = f"Recovery: validation {measure.axis}"
-    return clause(better, compared, f"ends {end}", f"end {end}") if compared else plain_title
+    if not compared:
+        return f"Recovery: validation {measure.axis}"
+    words = "a better score with the weights of another model than from scratch"
+    return clause(better, compared, f"reaches {words}", f"reach {words}")
 
 
 def _draw_starts(
     axes: Axes,
     data: pd.DataFrame,
-    every: pd.DataFrame | None,
+    shared: pd.DataFrame | None,
     colors: dict[str, str],
     measure: Score,
 ) -> dict[str, Line2D]:
+    """Draw the lines of one model; return a handle for the legend by the name of each line.
+
+    `shared` is the data of all panels, if they share their vertical scale, and else None.
+    """
     handles = {}
 
-    def named(label: str, **look: Any) -> dict[str, Any]:
-        handles[label] = Line2D([], [], label=label, **look)  # a legend names it, not its end
+    def add_handle(label: str, **look: Any) -> dict[str, Any]:
+        handles[label] = Line2D([], [], label=label, **look)
         return look
 
-    def curve(label: str, line: pd.DataFrame, **look: Any) -> None:
+    def draw_curve(label: str, line: pd.DataFrame, **look: Any) -> None:
         steps = line["step"].astype(float)
         values = line[["value", "low", "high"]].astype(float) * measure.factor
-        axes.plot(steps, values["value"], **named(label, markersize=3.5, linewidth=1.3, **look))
+        look_of_line = add_handle(label, markersize=3.5, linewidth=1.3, **look)
+        axes.plot(steps, values["value"], **look_of_line)
         if (line["seeds"] > 1).any():
             band = {"color": look["color"], "alpha": 0.12, "linewidth": 0}
             axes.fill_between(steps, values["low"], values["high"], **band)
@@ -130,25 +139,27 @@ def _draw_starts(
     scratch = data[data["line"] == PLAIN]
     if len(scratch):
         dashed = {"linestyle": (0, (5, 2)), "marker": "s", "markerfacecolor": "white"}
-        curve(PLAIN, scratch, color=_GREY, **dashed)
+        draw_curve(PLAIN, scratch, color=_GREY, **dashed)
     for start, color in colors.items():
-        mine, weights = data[data["start"] == start], f"weights of {start}"
-        tuned = mine[mine["line"] == TUNED]
+        of_start, weights = data[data["start"] == start], f"weights of {start}"
+        tuned = of_start[of_start["line"] == TUNED]
         if len(tuned):
-            look = named(f"{weights}, as they come", color=color, linestyle=":", linewidth=1.1)
+            before = f"{weights}, before fine-tuning"
+            look = add_handle(before, color=color, linestyle=":", linewidth=1.1)
             axes.axhline(float(tuned.iloc[0]["value"]) * measure.factor, **look)
-            curve(f"{weights}, {TUNED}", tuned, color=color, linestyle="-", marker="o")
-        for value in mine[mine["line"] == SOURCE]["value"]:
-            look = named(f"{start} itself", color=color, linewidth=3.2, alpha=0.3)
+            draw_curve(f"{weights}, {TUNED}", tuned, color=color, linestyle="-", marker="o")
+        for value in of_start[of_start["line"] == SOURCE]["value"]:
+            look = add_handle(f"{start} itself", color=color, linewidth=3.2, alpha=0.3)
             axes.axhline(float(value) * measure.factor, **look)
-    _limit(axes, data if every is None else every, measure)
+    _limit_axis(axes, data if shared is None else shared, measure)
     axes.set_xlabel("optimiser step")
     axes.set_ylabel(f"validation {measure.axis}")
     step_axis(axes)
     return handles
 
 
-def _limit(axes: Axes, data: pd.DataFrame, measure: Score) -> None:
+def _limit_axis(axes: Axes, data: pd.DataFrame, measure: Score) -> None:
+    """Set the limits of the vertical axis; they exclude the loss of random weights."""
     hidden = (data["line"] == PLAIN) & (data["step"] == 0).fillna(False) & (not measure.higher)
     visible = data[~hidden][["low", "high"]].astype(float) * measure.factor
     low, high = float(visible["low"].min()), float(visible["high"].max())
@@ -158,58 +169,61 @@ def _limit(axes: Axes, data: pd.DataFrame, measure: Score) -> None:
 
 
 def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: Score) -> Table:
-    """Build the table of what the curves begin and end with.
+    """Return the table of the scores at the beginning and the end of the curves.
 
     Args:
-        rows: As `lra.reports.rows.prepare` returns them: for failures, and for what was taken.
-        data: What `recovery_data` returned for them.
-        measure: Which score.
+        rows: rows from `lra.reports.rows.prepare`, with failures and counts of parameters.
+        data: the data that `recovery_data` made from these rows.
+        measure: the metric.
     """
-    titles = ("as they come", "fine-tuned", "from scratch", "source", "steps to pass scratch",
-              "parameters taken")  # fmt: skip
+    titles = ("before fine-tuning", "fine-tuned", "from scratch", "source",
+              "steps to pass scratch", "parameters taken")  # fmt: skip
     lines: list[tuple[str, str, Sequence[Entry]]] = []
     tasks = list(dict.fromkeys(place_facts(key[:-1]) for key in _panels(data)))
     for key in _panels(data):
         part = _selected(data, key)
         for start in sorted(set(part[part["line"] == TUNED]["start"])):
             taken = rows[(rows["base"] == key[-1]) & (rows["start"] == start)]
-            entries = _entries(part, start, taken[taken["task"] == key[0]], measure)
+            entries = _entries_of_start(part, start, taken[taken["task"] == key[0]], measure)
             section = place_facts(key[:-1]) if len(tasks) > 1 else ""
             lines.append((section, f"{key[-1]}, weights of {start}", entries))
-    bad = rows[(rows["runner"] == "transfer") & (rows["status"] != "ok")]
-    bad = bad[bad["start"] != SCRATCH].drop_duplicates(["base", "start", "task"])
-    for _, row in bad.assign(reason=bad["reason"].map(short)).iterrows():
+    failed = rows[(rows["runner"] == "transfer") & (rows["status"] != "ok")]
+    failed = failed[failed["start"] != SCRATCH].drop_duplicates(["base", "start", "task"])
+    for _, row in failed.assign(reason=failed["reason"].map(short)).iterrows():
         title = f"{row['base']}, weights of {row['start']}"
         lines.append(("", title, [failure_entry(row)] * len(titles)))
-    of = f"; {tasks[0]}" if len(tasks) == 1 else ""
-    unit = "Percent" if measure.shares else "Nats, lower is better"
+    task_in_words = f" on {tasks[0]}" if len(tasks) == 1 else ""
+    unit = "in percent" if measure.shares else "in nats (lower is better)"
     return listed_table(
         lines, [Column(title=title) for title in titles],
         title=f"Recovery: validation {measure.metric}",
-        caption=f"{unit}; means over seeds{of}. Steps to pass scratch: the first evaluation at "
-        f"which fine-tuning is at least as good as training from scratch is at its end, with the "
-        f"same settings. Parameters taken: the fraction that was taken from the other model.",
+        caption=f"Scores are {unit}, as means over seeds{task_in_words}. Steps to pass scratch: "
+        "the step from which fine-tuning is at least as good as the last score of a training from "
+        "scratch with the same settings. Parameters taken: the percentage of the model's "
+        "parameters that come from the source, which is the model that gave its weights.",
     )  # fmt: skip
 
 
-def _entries(
+def _entries_of_start(
     data: pd.DataFrame, start: str, rows: pd.DataFrame, measure: Score
 ) -> tuple[Entry, ...]:
+    """Return the entries of a model that took the weights of `start`; `rows` count parameters."""
     tuned = data[(data["line"] == TUNED) & (data["start"] == start)]
     scratch = data[data["line"] == PLAIN]
     source = data[(data["line"] == SOURCE) & (data["start"] == start)]
     last = scratch.iloc[-1] if len(scratch) else None
     return (
-        _score(tuned.iloc[0] if tuned.iloc[0]["step"] == 0 else None, measure),
-        _score(tuned.iloc[-1], measure),
-        _score(last, measure),
-        _score(source.iloc[0] if len(source) else None, measure),
-        _passing(tuned, last, measure),
-        _taken(rows),
+        _mean_entry(tuned.iloc[0] if tuned.iloc[0]["step"] == 0 else None, measure),
+        _mean_entry(tuned.iloc[-1], measure),
+        _mean_entry(last, measure),
+        _mean_entry(source.iloc[0] if len(source) else None, measure),
+        _steps_to_pass(tuned, last, measure),
+        _parameters_taken(rows),
     )
 
 
-def _score(row: Any, measure: Score) -> Entry:
+def _mean_entry(row: Any, measure: Score) -> Entry:
+    """Return the mean of a line of `recovery_data`, with its extremes as facts; a dash for None."""
     if row is None:
         return absent("not run")
     value = float(row["value"])
@@ -220,18 +234,21 @@ def _score(row: Any, measure: Score) -> Entry:
     return Entry(text=measure.text(value), value=value, facts=facts)
 
 
-def _passing(tuned: pd.DataFrame, last: Any, measure: Score) -> Entry:
+def _steps_to_pass(tuned: pd.DataFrame, last: Any, measure: Score) -> Entry:
+    """Return the step from which fine-tuning is as good as `last`, the end of the training."""
     if last is None:
         return absent("not run")
     sign = 1 if measure.higher else -1
-    good = tuned[sign * tuned["value"] >= sign * float(last["value"])]
-    if good.empty:
-        return Entry(text="never", notes=(f"not within {int(tuned['step'].max()):,} steps",))
-    step = int(good.iloc[0]["step"])
+    passing = tuned[sign * tuned["value"] >= sign * float(last["value"])]
+    if passing.empty:
+        note = f"fine-tuning does not reach this score within {int(tuned['step'].max()):,} steps"
+        return Entry(text="never", notes=(note,))
+    step = int(passing.iloc[0]["step"])
     return Entry(text=f"{step:,} of {int(last['step']):,}", value=float(step))
 
 
-def _taken(rows: pd.DataFrame) -> Entry:
+def _parameters_taken(rows: pd.DataFrame) -> Entry:
+    """Return the fraction of a model's parameters that come from another model, in percent."""
     counts = rows[(rows["metric"] == "initial_parameters") & (rows["status"] == "ok")]
     total = float(counts["value"].sum())
     if not total:
@@ -242,17 +259,17 @@ def _taken(rows: pd.DataFrame) -> Entry:
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield table and figure of every score."""
+    """Yield a table and a figure for each metric."""
     for measure in MEASURES:
         data = recovery_data(rows, measure)
         if data.empty:
             continue
         name, metric = f"recovery-{measure.metric}", measure.metric
-        heading = f"Recovery with weights of another model, {metric}"
+        heading = f"Recovery of models that took the weights of another model, {metric}"
         yield TablePart(name, heading, recovery_table(rows, data, measure))
         yield PagesPart(
-            f"{name}-curve", f"Validation {metric} against steps of fine-tuning",
-            f"validation {metric} against steps of fine-tuning",
-            alike(partial(recovery_figure, measure=measure)), panel=(*TASK, "model"),
-            lines=None, along="step", data=pd.concat([_selected(data, key) for key in _keys(data)]),
+            f"{name}-curve", f"Validation {metric} during fine-tuning",
+            f"validation {metric} against the steps of fine-tuning",
+            alike(partial(recovery_figure, measure=measure)), panel=(*TASK, "model"), lines=None,
+            along="step", data=pd.concat([_selected(data, key) for key in _panel_keys(data)]),
         )  # fmt: skip

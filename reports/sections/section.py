@@ -1,8 +1,8 @@
-"""What a section hands to the report: tables and figures as data.
+"""The types of a section of a report: tables and figures as data.
 
-A section is a function from the rows of a report to its parts. Wherever sections take `rows`, they
-are as `lra.reports.rows.prepare` returns them. It draws on demand and writes nothing: pages, names
-of files, saving and what is left out are the report's.
+A section is a function that takes the rows of a report and yields parts. These rows always come
+from `lra.reports.rows.prepare`. A section writes no file: the report splits figures into pages,
+names files, saves them, and lists missing parts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,62 +18,62 @@ from lra.reports.rows import model_order
 from lra.reports.tables.table import Table
 
 LINES, PANELS = 12, 12
-"""Of one figure."""
+"""The most lines, and the most panels, of one figure."""
 Looks = dict[str, Look]
-"""By the name of a model."""
+"""Colour, marker and dashes of each model, by its name."""
 Groups = Mapping[str, Sequence[str]]
-"""Names of models by the kind of their family."""
+"""Names of models, by the kind of their family."""
 
 
 class TablePart(NamedTuple):
-    """One table."""
+    """A table of a report."""
 
     name: str
-    """Of its files, without their endings."""
+    """The name of its files, without endings."""
     heading: str
     table: Table
 
 
 class PagesPart(NamedTuple):
-    """A figure, on as many pages as its panels and lines need."""
+    """A figure that may have several pages."""
 
     name: str
-    """Of the first page's files, without their endings."""
+    """The name of the files of the first page, without endings."""
     heading: str
     text: str
-    """What it shows, in the words of the page."""
+    """A phrase that says what the figure shows."""
     draw: Callable[[pd.DataFrame, Looks], Figure]
-    """Draws one page."""
+    """A function that draws one page from its data."""
     panel: Sequence[str] = ()
-    """Columns whose values share a panel."""
+    """The columns in which panels differ."""
     along: str = ""
-    """The column of the horizontal axis, along which lines join their points; "" where none do."""
+    """The column of the horizontal axis, if lines join the points; otherwise ""."""
     panels: int = PANELS
-    """Of one page, at most."""
+    """The most panels of a page."""
     lines: int | None = LINES
-    """Models of one page, at most; None: as many as its panels have."""
+    """The most models of a page; None for any number."""
     number: str = "value"
-    """A column of which every page shows at least one number."""
+    """The column of numbers; a page without a number is skipped."""
     absent: bool = True
-    """Whether lines without a number stand on a page, for its marks and notes."""
+    """Whether pages include rows without a number, for marks and notes."""
     data: pd.DataFrame = pd.DataFrame()
-    """What all pages show, with status and reason of each number."""
+    """The data of all pages, with the columns `status` and `reason`."""
 
 
 class LinesPart(NamedTuple):
-    """Costs of models against length: few in one plot, many in panels by their kind."""
+    """A figure of costs against length: one plot for few models, panels by kind for many."""
 
     name: str
     heading: str
     text: str
     data: pd.DataFrame
-    """As `lra.reports.figures.scaling.scaling_data` returns them."""
+    """Data from `lra.reports.figures.scaling.scaling_data`."""
     draw: Callable[[pd.DataFrame, Looks, Groups], list[tuple[pd.DataFrame, Figure]]]
-    """Returns the pages and their figures."""
+    """A function that returns the data and the figure of each page."""
 
 
 class LeftOut(NamedTuple):
-    """What the rows do not allow."""
+    """A part that is missing from the report, and why."""
 
     name: str
     reason: str
@@ -81,24 +81,24 @@ class LeftOut(NamedTuple):
 
 Part = TablePart | PagesPart | LinesPart | LeftOut
 SectionOf = Callable[[pd.DataFrame], Iterable[Part]]
-"""From all rows to the parts of a section."""
+"""A function from all rows of a report to the parts of a section."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Section:
-    """A section of one table and one figure of the same numbers; with no numbers there is none."""
+    """A section with a table and a figure of the same data; without data, it has no parts."""
 
     name: str
-    """Of the table's files, without their endings."""
+    """The name of the table's files, without endings."""
     heading: str
     data: Callable[[pd.DataFrame], pd.DataFrame]
-    """From the rows of a report to numbers, with status and reason of each."""
+    """A function from rows to the data, with the columns `status` and `reason`."""
     table: Callable[[pd.DataFrame], Table | None] | None = None
     figure: PagesPart | None = None
-    """Without its data."""
+    """The figure, without its data."""
 
     def __call__(self, rows: pd.DataFrame) -> Iterator[Part]:
-        """Yield table and figure."""
+        """Yield the table and the figure."""
         data = self.data(rows)
         if data.empty:
             return
@@ -110,40 +110,44 @@ class Section:
 
 
 def alike(draw: Callable[[pd.DataFrame], Figure]) -> Callable[[pd.DataFrame, Looks], Figure]:
-    """Return a drawing for which all models look alike: its colours tell something else."""
+    """Return `draw` with a second argument that it ignores: the looks of models.
+
+    It is for figures whose colours do not stand for models.
+    """
     return lambda data, _: draw(data)
 
 
 def split_off_lone(
     data: pd.DataFrame, panel: Sequence[str], along: str, number: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Split data into panels with something to join, and those whose numbers are at one place.
+    """Return the data of panels with lines, and the data of panels with single points.
 
-    What has no number has a place, too: it is marked there.
+    A panel has single points if all its rows, also those without a number, have one value in the
+    column `along`.
 
     Args:
-        data: of a figure.
-        panel: columns whose values share a panel, as far as they are there.
+        data: the data of a figure.
+        panel: the columns in which panels differ; missing columns are ignored.
         along: the column of the horizontal axis.
-        number: the column of what is drawn.
+        number: the column of the vertical axis.
     """
     keys = [data[column] for column in panel if column in data.columns]
     keys = keys or [pd.Series(0, index=data.index)]
     places = data[along].groupby(keys, dropna=False).transform("nunique")
-    alone = data[number].notna().groupby(keys, dropna=False).transform("any") & (places == 1)
-    return data[~alone], data[alone]
+    single = data[number].notna().groupby(keys, dropna=False).transform("any") & (places == 1)
+    return data[~single], data[single]
 
 
 def pages(
     data: pd.DataFrame, panel: Sequence[str], panels: int = PANELS, lines: int | None = LINES
 ) -> list[pd.DataFrame]:
-    """Return the data in parts that one figure each can hold: of few panels and few lines.
+    """Return the data of each page, so that a page has few panels and few lines.
 
     Args:
-        data: with a column `model`.
-        panel: columns whose values share a panel.
-        panels: of one page.
-        lines: models of one page; None: any number.
+        data: the data of a figure, with a column `model`.
+        panel: the columns in which panels differ.
+        panels: the most panels of a page.
+        lines: the most models of a page; None for any number.
     """
     columns = [column for column in panel if column in data.columns]
     tuples = list(zip(*(data[c] for c in columns), strict=True)) if columns else [()] * len(data)
@@ -157,7 +161,7 @@ def pages(
 
 
 def page_names(stem: str, heading: str, count: int) -> list[tuple[str, str]]:
-    """Return stem and heading of each page of a figure; one page alone needs no number."""
+    """Return the file name and the heading of each page; a single page has no number."""
     if count == 1:
         return [(stem, heading)]
     return [
@@ -167,9 +171,9 @@ def page_names(stem: str, heading: str, count: int) -> list[tuple[str, str]]:
 
 
 def pages_of(part: PagesPart) -> list[pd.DataFrame]:
-    """Return what each page of a figure shows."""
+    """Return the data of each page of a figure; pages without a number are skipped."""
     if part.data.empty:
         return []
     data = part.data if part.absent else part.data[part.data[part.number].notna()]
-    every = pages(data, part.panel, part.panels, part.lines)
-    return [page for page in every if page[part.number].notna().any()]
+    all_pages = pages(data, part.panel, part.panels, part.lines)
+    return [page for page in all_pages if page[part.number].notna().any()]

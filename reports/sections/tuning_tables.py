@@ -102,7 +102,7 @@ def tuned_table(searches: Searches, metric: str) -> Table:
     return listed_table(
         rows, [*compress(columns, shown)], title=f"{score.title} after tuning",
         caption=_caption(searches, metric, marks),
-        brief=f"{score.unit}, test split; options chosen on validation.",
+        brief=f"Numbers are {score.unit}, test split; options chosen on validation.",
     )  # fmt: skip
 
 
@@ -135,8 +135,9 @@ def _caption(searches: Searches, metric: str, marks: str) -> str:
     count = "–".join(str(size) for size in dict.fromkeys((sizes[0], sizes[-1]))) if sizes else "no"
     seeds = searches.finals[metric, "test"]["seed"].nunique()
     text = (
-        f"{score_of(metric).unit}. Options are chosen by the {metric.replace('_', ' ')} of the "
-        f"validation split among {count} trials of each model and study (search={samplers})"
+        f"Numbers are {score_of(metric).unit}. Options are chosen by the "
+        f"{metric.replace('_', ' ')} of the validation split, among {count} trials of each model "
+        f"and study (search={samplers})"
         f"{' and the untuned options' * bool((trials['trial'] == 0).any())}; the chosen ones are "
         "trained again with other seeds and scored on test. "
     )

@@ -1,7 +1,7 @@
-"""The efficiency table in the form of LRA's Table 2, and tables of crossover and of growth.
+"""Make the tables of cost: speed and memory by length, crossover lengths, and growth with length.
 
-Speed factors come only from paired measurements, where candidate and reference ran interleaved in
-one process; a factor is never chained through a third model.
+A speed factor comes only from a measurement in which the model and its reference ran interleaved in
+one process. It is never computed through a third model.
 """
 
 import math
@@ -52,46 +52,46 @@ REFERENCES = ("softmax", "sdpa")
 REFERENCE_NAMES = {"softmax": "literal softmax attention", "sdpa": "exact attention through SDPA"}
 PASSES = {"step": "training step", "forward": "forward pass"}
 PARTS = {"step": "forward, backward, update"}
-"""What a pass consists of, where that needs saying."""
+"""The parts of a pass, for the modes whose names do not say them."""
 MEBIBYTE = 2**20
 Facts = dict[str, float | int | str]
-NO_INTERVAL = "no interval, because there is a single pair"
+NO_INTERVAL = "there is no interval, because only one pair of passes was timed"
 UNRESOLVED_STATUS = "unresolved"
-"""Status of an entry whose interval says nothing: it is printed in place of a number."""
+"""Status of an entry with a very wide interval, which is printed instead of a number."""
 
 
 def modes(points: Sequence[CostPoint]) -> list[str]:
-    """Return the modes present, training first."""
+    """Return the modes of these points, training steps first."""
     return sorted({p.mode for p in points}, key=lambda m: (m != "step", m))
 
 
 def references(points: Sequence[CostPoint]) -> list[str]:
-    """Return the references that any point was paired with, the usual two first."""
+    """Return the names of the references of these points: `REFERENCES` first, then by name."""
     measured = {r for p in points for r in p.time_ratio}
     usual = [r for r in REFERENCES if r in measured]
     return usual + sorted(measured - set(usual))
 
 
 def reference_name(reference: str, names: Mapping[str, str] = REFERENCE_NAMES) -> str:
-    """Return what a reference is called: by the style in force, or one of `names`."""
+    """Return the printed name of a reference: from the style in force, or else from `names`."""
     models = current_style().style.models.items()
     styled = {f"{key}{end}": f"{m.name}{end}" for key, m in models if m.name for end in ("", EQUAL)}
     return styled.get(reference) or names.get(reference, reference)
 
 
 def describe_pass(mode: str) -> str:
-    """Return what one timed pass of this mode is."""
+    """Return a mode in words, as in "training step (forward, backward, update)"."""
     name = mode_name(mode)
     return f"{name} ({PARTS[mode]})" if mode in PARTS else name
 
 
 def mode_name(mode: str) -> str:
-    """Return a mode as a short heading."""
+    """Return a mode as a short heading, as in "training step"."""
     return PASSES.get(mode, mode)
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return a number with so many significant digits, without exponent notation."""
+    """Return a number with `digits` significant digits, without exponent notation."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -99,36 +99,37 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def mark(value: Value, *further: str) -> Entry:
-    """Turn an absent value into a table entry with its reason, after further notes."""
+    """Return the table entry of a value without a number, with its reason as the last note."""
     text = {MISSING: "–", AMBIGUOUS: "ambiguous"}.get(value.status) or MARKS[value.status]
     return Entry(text=text, status=value.status, notes=(*further, value.reason))
 
 
 _BUSY = {
-    "": f"{DAGGER} measured while another process was running",
-    PROCESSOR: f"{DIAMOND} time by the processors' clock, which excludes waiting: by the wall "
-    f"clock it is uncertain by more than a factor of {WIDEST_FACTOR:g}",
-    UNCERTAIN: f"{DAGGER} another process disturbed this time, so it is excluded from exponents "
-    "and crossovers",
+    "": f"{DAGGER} this was measured while another process was running",
+    PROCESSOR: f"{DIAMOND} this time is by the processors' clock, which excludes waiting, because "
+    f"the time by the wall clock is uncertain by more than a factor of {WIDEST_FACTOR:g}",
+    UNCERTAIN: f"{DAGGER} another process disturbed this time, so exponents and crossovers exclude "
+    "it",
 }
-"""The note of a disturbed number, by its mark."""
+"""The note on a disturbed number, by its mark."""
 
 
 def dagger(entry: Entry, value: Value) -> Entry:
-    """Return an entry as it is, or with a dagger and a note where its value was disturbed."""
+    """Return an entry, with † or ◇ and a note if its value was disturbed."""
     if not value.disturbed:
         return entry
     note = _BUSY[value.mark]
+    symbol = note[0]
     return replace(
         entry,
-        text=f"{entry.text} {note[0]}",
+        text=f"{entry.text} {symbol}",
         notes=(*entry.notes, note),
         facts={**entry.facts, "disturbed": value.disturbed, "clock": value.mark or "wall"},
     )
 
 
 def busy(points: Sequence[CostPoint]) -> str:
-    """Return the sentence for the top of what a busy machine measured; "" of a quiet one."""
+    """Return a sentence about disturbed measurements, which begins a caption; "" if none was."""
     ratios = [ratio for point in points for ratio in point.time_ratio.values()]
     errors = []
     for ratio in ratios:
@@ -136,124 +137,133 @@ def busy(points: Sequence[CostPoint]) -> str:
         if interval is not None and ratio.disturbed and ratio.value:
             errors.append(max(interval.high / ratio.value, ratio.value / interval.low) - 1)
     times = [point.time for point in points if point.time.ok]
-    marked = sum(bool(time.disturbed) for time in times)
+    disturbed_times = sum(bool(time.disturbed) for time in times)
     if not errors:
-        disturbed = marked or any(ratio.disturbed for ratio in ratios)
+        disturbed = disturbed_times or any(ratio.disturbed for ratio in ratios)
         return "Other processes disturbed these measurements." if disturbed else ""
     return (
-        f"Other processes disturbed {marked} of {len(times)} times ({DAGGER}, {DIAMOND}): the "
-        f"factors computed from them are uncertain by ±{100 * median(errors):.0f} % in the median."
+        f"Other processes disturbed {disturbed_times} of {len(times)} times (marked {DAGGER} or "
+        f"{DIAMOND}). The median uncertainty of the factors computed from these times is "
+        f"±{100 * median(errors):.0f} %."
     )
 
 
 def of_busy(entry: Entry, used: Sequence[Value]) -> Entry:
-    """Return what several times give, marked where some of them were disturbed."""
+    """Return an entry computed from several times, with † if some of these were disturbed."""
     if entry.status != "ok" or not any(value.disturbed for value in used if not value.uncertain):
         return entry
-    note = f"{DAGGER} includes times that another process disturbed; the interval allows for it"
+    note = (
+        f"{DAGGER} another process disturbed some of the times behind this number; the interval "
+        "allows for it"
+    )
     return replace(entry, text=f"{entry.text} {DAGGER}", notes=(*entry.notes, note))
 
 
 def without(what: str, lengths: Sequence[int]) -> tuple[str, ...]:
-    """Return the note that a fit leaves out uncertain lengths; none where there are none."""
+    """Return a note that `what` (for example "the exponent") excludes lengths; () without any."""
     if not lengths:
         return ()
-    at = " and ".join(f"{n:,}" for n in lengths)
-    return (f"{what} excludes {at} tokens, which another process disturbed {DAGGER}",)
+    excluded = " and ".join(f"{n:,}" for n in lengths)
+    return (
+        f"{what} excludes the time at {excluded} tokens, because another process disturbed it "
+        f"{DAGGER}",
+    )
 
 
 def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
-    """Build the table of one mode from the points of one setting; None where none exists.
+    """Return the table of one mode, from points of one setting; None if no point has this mode.
 
-    One panel per quantity, lengths as columns: the paper's two header groups, stacked, so that any
-    number of lengths fits a page.
+    It has a section for each quantity, a line for each model and a column for each length.
     """
-    part = [p for p in points if p.mode == mode]
-    if not part:
+    of_mode = [p for p in points if p.mode == mode]
+    if not of_mode:
         return None
-    measured = {(p.model, p.length): p for p in part}
-    lengths = sorted({p.length for p in part})
-    names = model_order([p.model for p in part])
-    panels: list[tuple[str, Callable[[CostPoint], Entry]]] = [
-        *((f"speed relative to {reference_name(r)} (×)", partial(_speed, r))
-          for r in references(part)),
-        ("sequences per second", _rate),
+    measured = {(p.model, p.length): p for p in of_mode}
+    lengths = sorted({p.length for p in of_mode})
+    names = model_order([p.model for p in of_mode])
+    sections: list[tuple[str, Callable[[CostPoint], Entry]]] = [
+        *((f"speed relative to {reference_name(r)} (×)", partial(_speed_entry, r))
+          for r in references(of_mode)),
+        ("sequences per second", _rate_entry),
         ("peak tensor memory of a batch (MiB)", _memory_entry),
         *((f"peak tensor memory relative to {reference_name(r)} (×)",
-           partial(_memory_ratio, r)) for r in references(part)),
+           partial(_memory_ratio, r)) for r in references(of_mode)),
     ]  # fmt: skip
 
-    def at(length: int, line: tuple[str, Callable[[CostPoint], Entry]]) -> Entry:
-        name, entry = line
+    def entry_at(length: int, line: tuple[str, Callable[[CostPoint], Entry]]) -> Entry:
+        name, make_entry = line
         point = measured.get((name, length))
-        return replace(entry(point), cells=point.cells) if point else absent("not run")
+        return replace(make_entry(point), cells=point.cells) if point else absent("not run")
 
     caption = (
-        f"Columns are sequence lengths ({_batches(part)}). Speeds and memory are relative to a "
-        "reference that was measured interleaved with the model in one process. ≈: the 95 % "
-        "interval from timing noise contains 1. [low, high]: the interval is wider than a factor "
-        f"of {WIDEST_FACTOR:g} and replaces the factor. The CSV has all intervals."
+        f"Columns are sequence lengths in tokens ({_batch_sizes(of_mode)}). Speeds and memory are "
+        "relative to a reference that was timed interleaved with the model in one process. ≈: the "
+        "95 % interval from timing noise contains 1. [low, high]: the upper end of the interval is "
+        f"more than {WIDEST_FACTOR:g} times the lower end, so the table prints the interval "
+        "instead of the factor. The CSV has all intervals."
     )
     return table_of(
-        [(section, name, (name, entry)) for section, entry in panels for name in names],
-        [(Column(title=f"{n:,}", key=str(n)), partial(at, n)) for n in lengths],
-        title=f"Cost of one {describe_pass(mode)}", caption=f"{busy(part)} {caption}".strip(),
+        [(section, name, (name, entry)) for section, entry in sections for name in names],
+        [(Column(title=f"{n:,}", key=str(n)), partial(entry_at, n)) for n in lengths],
+        title=f"Cost of one {describe_pass(mode)}", caption=f"{busy(of_mode)} {caption}".strip(),
         stub="model, by length",
     )  # fmt: skip
 
 
-def _batches(points: Sequence[CostPoint]) -> str:
+def _batch_sizes(points: Sequence[CostPoint]) -> str:
+    """Return the batch sizes in words: "batch size 8 at 512, 4 at 1,024"."""
     by_length: dict[int, set[int]] = {}
     for p in points:
         if p.batch_size is not None:
             by_length.setdefault(p.length, set()).add(p.batch_size)
-    sizes = {s for batch in by_length.values() for s in batch}
+    sizes = {size for sizes_at_length in by_length.values() for size in sizes_at_length}
     if not sizes:
         return "batch size not recorded"
     if len(sizes) == 1:
         return f"batch size {sizes.pop()} at every length"
-    parts = [
-        f"{'/'.join(map(str, sorted(batch)))} at {n:,}" for n, batch in sorted(by_length.items())
-    ]
+    parts = [f"{'/'.join(map(str, sorted(s)))} at {n:,}" for n, s in sorted(by_length.items())]
     return "batch size " + ", ".join(parts)
 
 
-def _no_pair(point: CostPoint, reference: str) -> Entry:
+def _entry_without_pair(point: CostPoint, reference: str) -> Entry:
+    """Return the entry of a point without a ratio: "ref." for the reference itself, or a dash."""
     if point.family == reference:
         return Entry(text="ref.", status="reference", notes=("the reference itself",))
-    return absent(f"{reference_name(reference, {})} was not measured interleaved with it")
+    return absent(f"{reference_name(reference, {})} was not timed interleaved with this model")
 
 
 def invert(interval: Interval | None) -> Interval | None:
-    """Turn the interval of a ratio into that of its inverse."""
+    """Return the interval of 1 / x, from the interval of a positive x; None for None."""
     if interval is None:
         return None
     return Interval(1 / interval.high, 1 / interval.low, interval.source, interval.level)
 
 
-def _speed(reference: str, point: CostPoint) -> Entry:
+def _speed_entry(reference: str, point: CostPoint) -> Entry:
+    """Return how many times as fast the model of a point is as a reference."""
     if not point.time.ok:
         return mark(point.time)
     ratio = point.time_ratio.get(reference)
     if ratio is None:
-        return _no_pair(point, reference)
+        return _entry_without_pair(point, reference)
     if ratio.value is None:
-        return mark(ratio, f"of {reference_name(reference, {})}")
+        return mark(ratio, f"this is the failure of {reference_name(reference, {})}")
     interval = invert(ratio.interval())
     facts: Facts = {"pairs": len(ratio.samples), "batch_size": point.batch_size or ""}
-    unsure = interval is not None and interval.low <= 1.0 <= interval.high
-    if unsure and interval is not None and interval.high > WIDEST_FACTOR * interval.low:
+    contains_1 = interval is not None and interval.low <= 1.0 <= interval.high
+    if contains_1 and interval is not None and interval.high > WIDEST_FACTOR * interval.low:
         text = f"{UNRESOLVED} [{significant(interval.low, 2)}, {significant(interval.high, 2)}]"
         return Entry(text=text, status=UNRESOLVED_STATUS, interval=interval, facts=facts)
     entry = Entry(
-        text=("≈ " if unsure else "") + significant(1 / ratio.value, 2), value=1 / ratio.value,
+        text=("≈ " if contains_1 else "") + significant(1 / ratio.value, 2), value=1 / ratio.value,
         interval=interval, facts=facts,
         notes=tuple(filter(None, [ratio.reason])) if interval else (NO_INTERVAL,),
     )  # fmt: skip
     return dagger(entry, ratio)
 
 
-def _rate(point: CostPoint) -> Entry:
+def _rate_entry(point: CostPoint) -> Entry:
+    """Return the sequences per second of a point."""
     if not point.time.ok:
         return mark(point.time)
     per_sequence = point.per_sequence(point.time)
@@ -278,9 +288,9 @@ def _memory_entry(point: CostPoint) -> Entry:
 def _memory_ratio(reference: str, point: CostPoint) -> Entry:
     ratio = point.memory_ratio.get(reference)
     if ratio is None:
-        return _no_pair(point, reference) if point.time.ok else mark(point.time)
+        return _entry_without_pair(point, reference) if point.time.ok else mark(point.time)
     if ratio.value is None:
-        return mark(ratio, f"of {reference_name(reference, {})}")
+        return mark(ratio, f"this is the failure of {reference_name(reference, {})}")
     return Entry(text=significant(ratio.value, 2), value=ratio.value)
 
 
@@ -288,9 +298,11 @@ def _memory_ratio(reference: str, point: CostPoint) -> Entry:
 
 
 def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover:
-    """Find where one model overtakes the reference, from its points in one mode.
+    """Return the length from which a model is faster than a reference.
 
-    Uncertain ones are left out.
+    Args:
+        points: the points of one model in one mode; uncertain ones are excluded.
+        reference: the name of the reference.
     """
     ratios = [
         (p.length, p.time_ratio[reference])
@@ -299,31 +311,31 @@ def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover
     ]
     pairs = [(n, r) for n, r in ratios if r.value is not None and not r.uncertain]
     lengths = [n for n, _ in pairs]
-    found = _crossover(lengths, [r for _, r in pairs])
+    wall = _crossover_of_ratios(lengths, [r for _, r in pairs])
     if not any(r.both for _, r in pairs):
-        return found
-    other = _crossover(lengths, [r.both or r for _, r in pairs])
-    intervals = found.interval, other.interval
-    return replace(
-        found, interval=beyond_both_ratios((found.place, other.place), intervals, LENGTHS)
-    )
+        return wall
+    # Of disturbed times, the other clock gives a second crossover; the interval covers both.
+    other = _crossover_of_ratios(lengths, [r.both or r for _, r in pairs])
+    both_places, both_intervals = (wall.place, other.place), (wall.interval, other.interval)
+    return replace(wall, interval=beyond_both_ratios(both_places, both_intervals, LENGTHS))
 
 
-def _crossover(lengths: Sequence[int], ratios: Sequence[Value]) -> Crossover:
+def _crossover_of_ratios(lengths: Sequence[int], ratios: Sequence[Value]) -> Crossover:
     values = [r.value for r in ratios if r.value is not None]
     return crossover(lengths, values, [r.samples for r in ratios])
 
 
 def crossover_table(points: Sequence[CostPoint]) -> Table | None:
-    """Build the table of crossover lengths by mode and reference; None without any pair."""
+    """Return the table of crossover lengths by mode and reference; None without any reference."""
     if not references(points):
         return None
     heads = [(m, r) for m in modes(points) for r in references([p for p in points if p.mode == m])]
     caption = (
-        f"{busy(points)} The sequence length from which the model stays faster than the reference "
-        "as far as measured, interpolated between lengths on logarithmic axes [95 % interval from "
-        "timing noise]. ≤: faster from the shortest length measured. Too uncertain: an end of the "
-        f"interval is open, or its ends lie more than a factor of {WIDEST:g} apart."
+        f"{busy(points)} A number is the sequence length from which the model is faster than the "
+        "reference at all longer lengths that were measured. It is interpolated between lengths on "
+        "logarithmic axes [95 % interval from timing noise]. ≤: the model is faster already at the "
+        "shortest length. Too uncertain: the interval has an open end, or its upper end is more "
+        f"than {WIDEST:g} times its lower end."
     )
     return table_of(
         [("", name, name) for name in model_order([p.model for p in points])],
@@ -333,29 +345,34 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
     )  # fmt: skip
 
 
-def _crossover_entry(every: Sequence[CostPoint], mode: str, reference: str, name: str) -> Entry:
-    points = [p for p in every if p.model == name and p.mode == mode]
+def _crossover_entry(
+    all_points: Sequence[CostPoint], mode: str, reference: str, name: str
+) -> Entry:
+    """Return the crossover length of the model `name` with a reference in one mode."""
+    points = [p for p in all_points if p.model == name and p.mode == mode]
+    points = sorted(points, key=lambda p: p.length)
     crossing = measured_crossover(points, reference)
-    left_out = [
-        p.length
-        for p in sorted(points, key=lambda p: p.length)
-        if reference in p.time_ratio and p.time_ratio[reference].uncertain
+    excluded = [
+        p.length for p in points if reference in p.time_ratio and p.time_ratio[reference].uncertain
     ]
     if crossing.reach is Reach.unknown:
-        if left_out:
-            return replace(absent("every length is too uncertain"), text=f"– {DAGGER}")
+        if excluded:
+            reason = "another process disturbed the times at all lengths too much"
+            return replace(absent(reason), text=f"– {DAGGER}")
         if any(p.family == reference for p in points):
             return Entry(text="ref.", status="reference", notes=("the reference itself",))
-        return absent("the reference was not measured in the same run")
-    lost: dict[str, list[str]] = {}
-    for p in sorted(points, key=lambda p: p.length):
+        return absent("the reference was not timed in the same run as this model")
+    failed_lengths: dict[str, list[str]] = {}
+    for p in points:
         ratio = p.time_ratio.get(reference) if p.time.ok else p.time
         if ratio is not None and not ratio.ok:
-            lost.setdefault(ratio.reason, []).append(f"{p.length:,}")
+            failed_lengths.setdefault(ratio.reason, []).append(f"{p.length:,}")
     notes = tuple(
-        note for reason, n in lost.items() for note in (f"unknown at {' and '.join(n)}", reason)
+        note
+        for reason, lengths in failed_lengths.items()
+        for note in (f"the ratio is unknown at {' and '.join(lengths)} tokens", reason)
     )
-    notes += without("the crossover", left_out)
+    notes += without("the crossover", excluded)
     used = [p.time_ratio[reference] for p in points if reference in p.time_ratio]
     facts: Facts = {"reach": str(crossing.reach), "shortest": crossing.shortest or "",
                     "longest": crossing.longest or ""}  # fmt: skip
@@ -369,7 +386,7 @@ def _crossover_entry(every: Sequence[CostPoint], mode: str, reference: str, name
 
 
 def growth_table(points: Sequence[CostPoint]) -> Table | None:
-    """Build the table of fitted exponents of time and memory; None without two lengths."""
+    """Return the table of fitted exponents of time and memory; None without two lengths."""
     heads = [(m, q) for m in modes(points) for q in ("time", "memory")]
     lines = []
     for name in model_order([p.model for p in points]):
@@ -383,54 +400,58 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
         [Column(group=f"{mode_name(mode)}, {quantity}", title=title) for mode, quantity in heads
          for title in ("exponent", "last two lengths")],
         title="Growth with sequence length",
-        caption=f"{busy(points)} Exponent e of cost per sequence = c × length^e, least squares "
-        "over all measured lengths [95 % interval, the wider of residuals and timing noise], and "
-        "the slope between the two longest lengths alone. Too uncertain: fewer than "
-        f"{FEWEST} lengths, or an interval wider than ± {RESOLVED:g}, which includes both linear "
-        "growth and n^1.5.".strip(),
+        caption=f"{busy(points)} The exponent e of cost per sequence = c × length^e is fitted by "
+        "least squares to all measured lengths [95 % interval: the wider of those from residuals "
+        "and from timing noise]. The second column of each pair uses only the two longest lengths. "
+        f"Too uncertain: there are fewer than {FEWEST} lengths, or the interval is wider than "
+        f"± {RESOLVED:g}, so it can contain both linear growth and n^1.5.".strip(),
     )  # fmt: skip
 
 
 def fit_values(measured: Sequence[tuple[int, Value]]) -> PowerLaw:
-    """Fit an exponent to positive numbers by length, rising, at least two; both clocks count."""
-    fit = _fit(measured)
+    """Return the power law that fits (length, positive value) pairs, by rising length.
+
+    If disturbed times have values by two clocks, the interval from noise covers both fits.
+    """
+    fit = _fit_one_clock(measured)
     if not any(v.both for _, v in measured):
         return fit
-    other = _fit([(n, v.both or v) for n, v in measured])
+    other = _fit_one_clock([(n, v.both or v) for n, v in measured])
     noise = beyond_both((fit.exponent, other.exponent), (fit.noise, other.noise), LENGTHS)
     return replace(fit, noise=noise)
 
 
-def _fit(measured: Sequence[tuple[int, Value]]) -> PowerLaw:
+def _fit_one_clock(measured: Sequence[tuple[int, Value]]) -> PowerLaw:
     values = [v.value for _, v in measured if v.value is not None]
     return fit_exponent([n for n, _ in measured], values, [v.samples for _, v in measured])
 
 
 def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, Entry]:
+    """Return the exponent of a model's `time` or `memory`, over all lengths and the last two."""
     costs = [
         (p.length, p.per_sequence(p.time if quantity == "time" else p.memory))
         for p in sorted(points, key=lambda p: p.length)
     ]
-    measured = [(n, v) for n, v in costs if v.value and not v.uncertain]  # nothing grows from zero
+    measured = [(n, v) for n, v in costs if v.value and not v.uncertain]  # log 0 has no slope
     notes = without("the exponent", [n for n, v in costs if v.uncertain])
     used = [v for _, v in costs]
     if len(measured) < 2:
-        few = "fewer than two lengths measured" + (" that are certain enough" if notes else "")
-        return absent(few, *notes), absent(few, *notes)
+        reason = "an exponent needs at least two lengths with a number"
+        return absent(reason, *notes), absent(reason, *notes)
     lengths = [n for n, _ in measured]
     fit = fit_values(measured)
     facts: Facts = {"shortest": lengths[0], "longest": lengths[-1], "points": len(lengths)}
     value = fit.exponent if fit.resolved else None
     status = "ok" if fit.resolved else UNRESOLVED_STATUS
-    whole = Entry(
+    over_all = Entry(
         text=str(fit), value=value, interval=fit.interval, status=status, notes=notes, facts=facts
     )
-    last = fit_values(measured[-2:])
-    whole = of_busy(whole, used)
-    return whole, of_busy(replace(_last_slope(last, exact=quantity == "memory"), notes=notes), used)
+    last_two = _last_slope(fit_values(measured[-2:]), exact=quantity == "memory")
+    return of_busy(over_all, used), of_busy(replace(last_two, notes=notes), used)
 
 
 def _last_slope(fit: PowerLaw, *, exact: bool) -> Entry:
+    """Return the slope of a fit to two lengths; `exact` numbers are printed without an interval."""
     noise = fit.noise
     facts: Facts = {"shortest": fit.lengths[0], "longest": fit.lengths[1], "points": 2}
     if exact or (noise is not None and noise.high - noise.low <= 2 * RESOLVED):

@@ -1,7 +1,7 @@
-"""Any text as LaTeX that every engine reads: plain ASCII, in which no letter acts as a command.
+"""Turn any text into LaTeX in plain ASCII that every engine prints letter by letter.
 
-Letters with accents and common symbols become commands; of all other characters the code
-is printed, as in U+4E2D, so that different names stay different.
+Letters with accents and common symbols become commands. Any other character is printed as its
+code, for example U+4E2D, so that different names stay different.
 """
 
 import re
@@ -47,7 +47,7 @@ _LETTERS = (
 )
 _SIGNS = {"=", ",", "/", ".", r"\_", ":", ";", ")"}
 LONGEST_WORD = 12
-"""Letters without a place to break at."""
+"""The most letters of a word without a place at which a line may break."""
 _RUNNING = "-,?!'`<>"
 _TOKEN = re.compile(
     r"\$[^$]*\$|\\[A-Za-z]+\{\}|\\[^A-Za-z]\{[^}]*\}|\\[A-Za-z]\{[^}]*\}|\\.|\{\}|."
@@ -55,36 +55,37 @@ _TOKEN = re.compile(
 
 
 _OPTION = re.compile(r" \((?:hardware|model|optim|runner|task)(?:\.\w+)+\)")
-"""The option behind a reason, which tells those who run the program what to change."""
+"""The name of an option after a reason. It helps users of lra, but not readers of a paper."""
 
 
 def prose(text: str) -> str:
-    """Return a caption or a note as LaTeX whose long words may break, without names of options."""
+    """Return a caption or a note as LaTeX, without names of options; long words may break."""
     return breakable(escape_latex(_OPTION.sub("", text)))
 
 
 def escape_latex(text: str) -> str:
-    """Return `text` as LaTeX prints it letter by letter, whatever it holds; one line.
+    """Return `text` as one line of LaTeX that prints its letters.
 
-    After a line break, a bracket or a star at the beginning of a cell would be its option.
+    A bracket or a star at the beginning gets `{}` before it, because LaTeX would otherwise read it
+    as an option of the line break before it.
     """
     plain = " ".join(text.split())
     pieces: list[str] = []
     for letter in unicodedata.normalize("NFC", plain):
-        piece = _letter(letter)
-        # two hyphens, quotes or the like would run together into another sign
-        joined = pieces and piece[0] in _RUNNING and pieces[-1][-1] in _RUNNING
-        pieces.append("{}" + piece if joined else piece)
+        piece = _escape_letter(letter)
+        # LaTeX joins two hyphens or two quotes into another sign, so {} separates them.
+        would_join = pieces and piece[0] in _RUNNING and pieces[-1][-1] in _RUNNING
+        pieces.append("{}" + piece if would_join else piece)
     escaped = "".join(pieces)
     return "{}" + escaped if escaped[:1] in {"[", "*"} else escaped
 
 
-def _letter(letter: str) -> str:
-    return _LETTERS.get(letter) or _composed(letter) or f"U+{ord(letter):04X}"
+def _escape_letter(letter: str) -> str:
+    return _LETTERS.get(letter) or _escape_composed(letter) or f"U+{ord(letter):04X}"
 
 
-def _composed(letter: str) -> str:
-    """Return a letter with an accent, or a raised or lowered one; nothing for any other."""
+def _escape_composed(letter: str) -> str:
+    """Return LaTeX for a letter with an accent, a superscript or a subscript; "" for others."""
     parts = unicodedata.normalize("NFD", letter)
     base, marks = parts[0], parts[1:]
     if len(marks) == 1 and base.isascii() and base.isalpha() and marks[0] in _ACCENTS:
@@ -97,30 +98,31 @@ def _composed(letter: str) -> str:
 
 
 def breakable(escaped: str) -> str:
-    r"""Allow line breaks in long words of escaped text: after signs, else every few letters.
+    r"""Return escaped text with `\allowbreak` in long words: after signs, or every few letters.
 
-    Names gain no hyphens that are not theirs.
+    A line then breaks without a hyphen, which would look like a part of a name.
     """
 
-    def opened(match: re.Match[str]) -> str:
+    def break_word(match: re.Match[str]) -> str:
         word = match[0]
         if len(word) <= LONGEST_WORD:
             return word
         tokens = _TOKEN.findall(word)
-        parts, since = [], 0
+        parts, letters_since_break = [], 0
         for token in tokens:
             parts.append(token)
-            since += 1
-            if since >= LONGEST_WORD or (since > 2 and token in _SIGNS):
+            letters_since_break += 1
+            after_sign = letters_since_break > 2 and token in _SIGNS
+            if letters_since_break >= LONGEST_WORD or after_sign:
                 parts.append(r"\allowbreak{}")
-                since = 0
+                letters_since_break = 0
         return "".join(parts)
 
-    return re.sub(r"[^ ]+", opened, escaped)
+    return re.sub(r"[^ ]+", break_word, escaped)
 
 
 def stack_heading(text: str, width: int) -> tuple[str, int]:
-    """Return a heading in lines of about `width` letters, and the letters of the longest one."""
+    """Return a heading in lines of about `width` letters, and the letters of the longest line."""
     lines = wrap(" ".join(text.split()), width) or [""]
     widest = max(map(len, lines))
     escaped = [escape_latex(line) for line in lines]

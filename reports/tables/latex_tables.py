@@ -1,4 +1,4 @@
-"""A table as LaTeX in the manner of booktabs: one float that fits, with a caption and a label."""
+"""Write a table as LaTeX in the style of booktabs: floats that fit a page, caption and label."""
 
 import re
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from lra.reports.tables.ranking import RANKS
 from lra.reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
 
 _Block = tuple[list[int], Sequence[TableRow]]
-"""Columns and rows of one `tabular`."""
+"""The indices of the columns, and the rows, of one `tabular`."""
 
 
 class _Room(NamedTuple):
-    """What fits across a table."""
+    """A kind of LaTeX table, and how many letters fit into its width."""
 
     environment: str
     size: str
     letters: int
-    """Across it, in its size."""
+    """The letters of this size that fit into a line."""
     stub: int
-    """Letters of the widest first column that stay in one line."""
+    """The most letters of the first column that are printed in one line."""
 
 
 _ROOMS = {
@@ -31,29 +31,28 @@ _ROOMS = {
     TableSpan.full: _Room("table*", r"\small", 114, 40),
 }
 _HEAD = 18
-"""Letters of the widest heading that stay in one line."""
+"""The most letters of a heading that is printed in one line."""
 _ROWS = 44
 """Lines of a table on one page."""
 _HEADING = 3
-"""Lines that the heads of a block take, about."""
+"""Lines that the headings of a block take, approximately."""
 _GAP = 2.4
-"""Letters between columns."""
+"""The space between two columns, in letters."""
 _FLOATS = 10
-"""Parts of a table after which the page is ended: LaTeX holds 18 tables without a place."""
+"""After so many parts of a table, a page ends, because LaTeX can hold at most 18 waiting tables."""
 
 
 def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> str:
-    """Render one `table` environment; it needs the packages `booktabs` and `array`.
+    r"""Return a table as LaTeX that needs the packages `booktabs` and `array`.
 
-    A table that is wider than a column stands across both; one that is wider still has its columns
-    in blocks, one below the other. Only what is longer than a page continues in further floats; the
-    notes stand under the last one.
+    A table that is too wide for one column spans both. If it is still too wide, its columns are
+    split into blocks, one below the other. A table longer than a page continues in further floats.
+    The notes are below the last float.
 
     Args:
-        table: with rows and columns.
-        style: how; by default as wide as a page.
-        label: name behind the style's prefix, by which a text refers to it; further parts of the
-            table gain `-2` and so on. Empty: no label.
+        table: the table.
+        style: the look of the table; None is the default style, as wide as a page.
+        label: the NAME in `\label{tab:NAME}`; further floats get NAME-2 and so on. "" for none.
     """
     style = style or TableStyle()
     widths = _widths(table)
@@ -69,8 +68,8 @@ def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> 
             further = f"-{number}" if number > 1 else ""
             lines.append(rf"\label{{{style.label_prefix}:{label}{further}}}")
         lines.append(room.size)
-        for place, (columns, rows) in enumerate(blocks):
-            lines += ["", r"\medskip"] if place else []
+        for index, (columns, rows) in enumerate(blocks):
+            lines += ["", r"\medskip"] if index else []
             lines += _tabular(table, columns, rows, room, widths, ranked=style.bold_best)
         if number == len(floats) and table.footnotes():
             lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
@@ -84,7 +83,7 @@ def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> 
 
 
 def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[str]:
-    """Return the caption of one float; the list of tables has the title of the first alone."""
+    """Return the caption of float `number` of `count`; the list of tables names only the first."""
     words = f"{table.title}."
     if number == 1:
         words += f" {table.caption if style.captions is Captions.long else table.brief}".rstrip()
@@ -100,7 +99,7 @@ def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[s
 
 
 def _widths(table: Table) -> list[float]:
-    """Return about how many letters each column needs."""
+    """Return the approximate width of each column, in letters."""
     widths = []
     for index, column in enumerate(table.columns):
         entries = [row.entries[index] for row in table.rows]
@@ -110,7 +109,7 @@ def _widths(table: Table) -> list[float]:
 
 
 def _letters(text: str) -> float:
-    """Return how wide a text is, in letters of usual width: capitals and codes are wider."""
+    """Return the width of a text in average letters; capitals and codes (U+4E2D) count more."""
     plain = escape_latex(text)
     extra = len(re.findall(r"U\+", plain)) * 5
     return len(text) + extra + 0.35 * sum(letter.isupper() for letter in text)
@@ -121,23 +120,23 @@ def _stub_width(table: Table, room: _Room) -> float:
 
 
 def _needed(table: Table, room: _Room, widths: Sequence[float]) -> float:
-    """Return about how many letters the whole table needs across."""
+    """Return the approximate width of the whole table, in letters."""
     return _stub_width(table, room) + sum(widths)
 
 
 def _column_parts(table: Table, room: _Room, widths: Sequence[float]) -> list[list[int]]:
-    """Return the columns of each part; neighbours of a group stay together where they fit."""
-    left = room.letters - _stub_width(table, room)
-    groups, at = [], 0
+    """Return the indices of the columns of each block; groups are split only if they do not fit."""
+    available = room.letters - _stub_width(table, room)
+    groups, first = [], 0
     for _, span in groups_of(table.columns):
-        groups.append(list(range(at, at + span)))
-        at += span
+        groups.append(list(range(first, first + span)))
+        first += span
     parts: list[list[int]] = []
     for group in groups:
-        whole = sum(widths[c] for c in group) <= left
-        for piece in [group] if whole else [[c] for c in group]:
+        fits = sum(widths[c] for c in group) <= available
+        for piece in [group] if fits else [[c] for c in group]:
             width = sum(widths[c] for c in piece)
-            if parts and sum(widths[c] for c in parts[-1]) + width <= left:
+            if parts and sum(widths[c] for c in parts[-1]) + width <= available:
                 parts[-1] += piece
             else:
                 parts.append(list(piece))
@@ -145,17 +144,17 @@ def _column_parts(table: Table, room: _Room, widths: Sequence[float]) -> list[li
 
 
 def _floats(table: Table, columns: Sequence[list[int]]) -> list[list[_Block]]:
-    """Return the blocks of each float, as many as a page holds."""
-    rows = [table.rows[at : at + _ROWS] for at in range(0, len(table.rows), _ROWS)]
+    """Return the blocks of each float; a float has as many blocks as fit on a page."""
+    row_parts = [table.rows[i : i + _ROWS] for i in range(0, len(table.rows), _ROWS)]
     floats: list[list[_Block]] = []
-    left = 0
-    for block in product(columns, rows):
-        lines = len(block[1]) + _HEADING
-        if not floats or lines > left:
+    lines_left = 0
+    for block_columns, block_rows in product(columns, row_parts):
+        lines = len(block_rows) + _HEADING
+        if not floats or lines > lines_left:
             floats.append([])
-            left = _ROWS + _HEADING
-        floats[-1].append(block)
-        left -= lines
+            lines_left = _ROWS + _HEADING
+        floats[-1].append((block_columns, block_rows))
+        lines_left -= lines
     return floats
 
 
@@ -168,12 +167,16 @@ def _tabular(
     *,
     ranked: bool,
 ) -> list[str]:
-    # a column too wide even for a separate page breaks its lines
-    left = room.letters - _stub_width(table, room)
-    narrow = [widths[c] > left for c in shown]
+    """Return the lines of one `tabular`, with the columns `shown` and these rows of a table.
+
+    `widths` are those of all columns; if `ranked`, the best and the second number are marked.
+    """
+    available = room.letters - _stub_width(table, room)
+    # the entries of a column that is too wide for the page are broken into lines
+    breaks = [widths[c] > available for c in shown]
     columns = [table.columns[c] for c in shown]
     forms = ["l" if column.words else "r" for column in columns]
-    forms = [r"p{0.5\linewidth}" if n else form for n, form in zip(narrow, forms, strict=True)]
+    forms = [r"p{0.5\linewidth}" if b else form for b, form in zip(breaks, forms, strict=True)]
     long = any(_letters(row.title) > room.stub for row in table.rows)
     stub = rf"p{{{0.9 * room.stub / room.letters:.2f}\linewidth}}" if long else "l"
     width = len(columns) + 1
@@ -197,13 +200,13 @@ def _tabular(
     lines = [rf"\begin{{tabular}}{{@{{}}{stub}{''.join(forms)}@{{}}}}", r"\toprule"]
     groups = groups_of(columns)
     if any(name for name, _ in groups):
-        heads, rules, at = [""], [], 2
+        heads, rules, first = [""], [], 2  # LaTeX counts from 1, and the titles are column 1
         for name, span in groups:
             head, _ = stack_heading(name, max(_HEAD, span * 11))
             heads.append(rf"\multicolumn{{{span}}}{{c}}{{{head}}}")
             if name:
-                rules.append(rf"\cmidrule(lr){{{at}-{at + span - 1}}}")
-            at += span
+                rules.append(rf"\cmidrule(lr){{{first}-{first + span - 1}}}")
+            first += span
         lines += [" & ".join(heads) + r" \\", " ".join(rules)]
     titles = [escape_latex(table.stub), *(stack_heading(c.title, _HEAD)[0] for c in columns)]
     lines.append(" & ".join(titles) + r" \\")
@@ -215,6 +218,6 @@ def _tabular(
             lines.append(rf"\multicolumn{{{width}}}{{@{{}}{form}}}{{{words}}} \\")
         for row in section_rows:
             entries = [row.entries[c] for c in shown]
-            cells = [cell(e, broken=n) for e, n in zip(entries, narrow, strict=True)]
+            cells = [cell(entry, broken=b) for entry, b in zip(entries, breaks, strict=True)]
             lines.append(" & ".join([title(row), *cells]) + r" \\")
     return [*lines, r"\bottomrule", r"\end{tabular}"]

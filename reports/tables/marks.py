@@ -1,4 +1,4 @@
-"""What stands in a table where there is no number."""
+"""Entries of a table for places without a number."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from lra.reports.tables.table import Entry
 
 
 def absent(*notes: str) -> Entry:
-    """Return the entry of a place that no row is about."""
+    """Return a dash with notes, for a place of a table without a row."""
     return Entry(text="–", status=MISSING, notes=notes)
 
 
 def missing_entry(rows: "pd.DataFrame", *notes: str) -> Entry:
-    """Return the mark of the first of rows without a number, or of none at all, with notes."""
+    """Return the entry of the first of these failed rows; without rows, a dash with `notes`."""
     return absent(*notes) if rows.empty else failure_entry(rows.iloc[0])
 
 
 def failure_entry(line: "pd.Series[Any]") -> Entry:
-    """Return the mark of a failure with its reason, of a line with `status` and `reason`."""
+    """Return the entry of a failed row, for example "OOM"; the reason becomes its note."""
     status = str(line["status"])
     return Entry(text=MARKS.get(status, status), status=status, notes=(str(line["reason"]),))

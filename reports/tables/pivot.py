@@ -1,4 +1,4 @@
-"""Tables as data: lines and columns, and functions that say what stands where they meet."""
+"""Build tables from lines, columns, and functions that make the entry of a line in a column."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 ALL = "all"
-"""Value of a label that a row lacks."""
+"""The value of a label in rows that lack it."""
 T = TypeVar("T")
 
 
@@ -25,19 +25,19 @@ def table_of(
     caption: str,
     stub: str = "model",
 ) -> Table:
-    """Build a table of lines and columns.
+    """Return a table whose entries are made by a function of each column.
 
     Args:
-        lines: section, title, and what each is about.
-        columns: their heads, and what each makes of what a line is about.
-        title: of the table, as its caption and stub are.
-        caption: how to read the numbers.
-        stub: heading of the titles of lines.
+        lines: (section, title, subject) of each line; a subject is any object, such as a name.
+        columns: each column, and the function that makes its entry from the subject of a line.
+        title: the title of the table.
+        caption: sentences that explain the numbers.
+        stub: the heading of the first column, which has the titles of lines.
     """
-    heads = [*columns]
-    made = [(section, name, [entry(about) for _, entry in heads]) for section, name, about in lines]
-    found = [column for column, _ in heads]
-    return listed_table(made, found, title=title, caption=caption, stub=stub)
+    pairs = [*columns]
+    listed = [(section, name, [make(s) for _, make in pairs]) for section, name, s in lines]
+    heads = [column for column, _ in pairs]
+    return listed_table(listed, heads, title=title, caption=caption, stub=stub)
 
 
 def listed_table(
@@ -49,8 +49,11 @@ def listed_table(
     stub: str = "model",
     brief: str = "",
 ) -> Table:
-    """Build a table whose lines have their entries: section, title and entries of each."""
-    rows = (TableRow(title=n, section=section, entries=(*found,)) for section, n, found in lines)
+    """Return a table; `lines` are (section, title, entries). See `table_of` for the others."""
+    rows = (
+        TableRow(title=name, section=section, entries=(*entries,))
+        for section, name, entries in lines
+    )
     return Table(
         title=title, caption=caption, stub=stub, columns=(*columns,), rows=(*rows,), brief=brief
     )
@@ -58,25 +61,25 @@ def listed_table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedMeans:
-    """Means over seeds with their extremes: a line for each place, model and value of labels."""
+    """Compute means over seeds and their extremes, for each place, model and value of labels."""
 
     metrics: Sequence[str]
     labels: Sequence[str]
-    """Those that tell numbers of one model apart; `ALL` stands for one that is absent."""
+    """Labels in which numbers of one model differ; a row without a label gets `ALL`."""
     value: str = "value"
-    """Column of the means."""
+    """The name of the column of means."""
 
     @property
     def columns(self) -> list[str]:
-        """The columns of the data; with several metrics there is one more, `metric`."""
+        """The columns of the result; with several metrics, `metric` comes before them."""
         return [*TASK, "model", *self.labels, self.value, "low", "high", "seeds", "status",
                 "reason"]  # fmt: skip
 
     def __call__(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the numbers; what a model does not allow, or a cell that failed, has the reason.
+        """Return a line for each mean; if all runs of a mean failed, it has the reason instead.
 
         Args:
-            rows: as `lra.reports.rows.prepare` returns them.
+            rows: rows from `lra.reports.rows.prepare`.
         """
         several = ["metric"] if len(self.metrics) > 1 else []
         measured = with_labels(rows[rows["metric"].isin(self.metrics)], self.labels, ALL)
@@ -87,44 +90,52 @@ class SeedMeans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pivot:
-    """A table of tidy numbers: models by place, or lines below the name of each model."""
+    """Make a table from data in tidy form, with a group of columns for each place.
+
+    A model has one line, or several lines below its name.
+    """
 
     title: str
     caption: str
     columns: Sequence[tuple[Column, Callable[..., Entry]]]
-    """Under each place: what stands there, of the rows of a model, and of the line if any."""
+    """The columns of each place, with functions that make an entry from the rows of a model and,
+    if `lines` is given, from the subject of a line."""
     stub: str = "model"
     lines: Callable[[pd.DataFrame], Mapping[str, Any]] | None = None
-    """From the rows of a model to its lines by their titles; None: one, named as the model."""
+    """A function that returns the subjects of a model's lines by title; None for one line."""
     places: Sequence[str] = TASK
-    """Columns of the places; none: all rows stand together."""
+    """The columns that form places; if it is empty, all rows are one place."""
     marks: bool = False
-    """Whether regime and tokenizer stand in the name of a place."""
+    """Whether the name of a place includes regime and tokenizer."""
 
     def __call__(self, data: pd.DataFrame) -> Table:
-        """Build the table."""
+        """Return the table of the data."""
         places = by_place(data, self.places) if self.places else [((), data)]
         heads = [
-            (self._under(place, column), partial(_entry, part, entry))
-            for place, part in places
-            for column, entry in self.columns
+            (self._head(place, column), partial(_entry_of_line, rows, make_entry))
+            for place, rows in places
+            for column, make_entry in self.columns
         ]
         lines: list[tuple[str, str, tuple[Any, ...]]] = []
         for name in model_order([str(n) for n in data["model"]]):
             if self.lines is None:
                 lines.append(("", name, (name,)))
             else:
-                found = self.lines(data[data["model"] == name])
-                lines += [(name, title, (name, line)) for title, line in found.items()]
+                subjects = self.lines(data[data["model"] == name])
+                lines += [(name, title, (name, subject)) for title, subject in subjects.items()]
         return table_of(lines, heads, title=self.title, caption=self.caption, stub=self.stub)
 
-    def _under(self, place: Sequence[Any], column: Column) -> Column:
+    def _head(self, place: Sequence[Any], column: Column) -> Column:
+        """Return a column with the name of its place as group."""
         if not place:
             return column
         group = ", ".join([place_title((*place,)), *filter(None, place[4:] if self.marks else ())])
         return replace(column, group=group, key=f"{place[0]} {column.key or column.title}")
 
 
-def _entry(rows: pd.DataFrame, entry: Callable[..., Entry], line: tuple[Any, ...]) -> Entry:
-    """Return what stands in a line, of the rows of a place."""
-    return entry(rows[rows["model"] == line[0]], *line[1:])
+def _entry_of_line(
+    rows: pd.DataFrame, make_entry: Callable[..., Entry], line: tuple[Any, ...]
+) -> Entry:
+    """Return the entry of a line (model, and subject if any) from the rows of a place."""
+    model, *subject = line
+    return make_entry(rows[rows["model"] == model], *subject)

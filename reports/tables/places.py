@@ -1,4 +1,4 @@
-"""Places: the task and data that numbers share; their names, their rows, and means over seeds."""
+"""Group rows by place (the task and data that numbers share), name places, and average seeds."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -9,16 +9,16 @@ from lra.reports.rows import as_text, short
 from lra.reports.tables.scores import TASK
 
 Place = tuple[Any, ...]
-"""The values of `TASK`, or of other columns with the same first four."""
+"""The values of the columns `TASK`, or of other columns that begin with the same four."""
 
 
 def by_place(data: pd.DataFrame, columns: Sequence[str] = TASK) -> list[tuple[Place, pd.DataFrame]]:
-    """Return places in the order of the rows, each with its rows."""
+    """Return each place and its rows, in the order in which places first occur."""
     return [*data.groupby([*columns], dropna=False, sort=False)]
 
 
 def place_title(place: Place, *marks: Any, data: bool = False) -> str:
-    """Return what a task is called, or an arm's task; `data`: with its source, version, marks."""
+    """Return the task and length of a place; if `data`, also its source, version and `marks`."""
     task, version, source, length, *_ = place
     title = f"{task}, length {as_text(length)}"
     facts = [str(source), f"version {as_text(version)}", *filter(None, marks)]
@@ -28,7 +28,7 @@ def place_title(place: Place, *marks: Any, data: bool = False) -> str:
 def place_words(
     columns: Sequence[str], place: Place, untold: Collection[str] = ()
 ) -> tuple[str, str]:
-    """Return the task of a place and facts about it, of the columns that are not `untold`."""
+    """Return the task of a place, and the values of its columns except `untold`, in words."""
     words = {c: value for c, value in zip(columns, place, strict=True) if c not in untold}
     task, facts = str(words.pop("task")), [as_text(words.pop("source"))]
     for name, word in (("task_version", "version"), ("length", "length")):
@@ -38,7 +38,7 @@ def place_words(
 
 
 def place_facts(place: Place, columns: Sequence[str] = TASK) -> str:
-    """Return a task, and in parentheses source, version, length and marks."""
+    """Return the task of a place, with its source, version, length and marks in parentheses."""
     task, facts = place_words(columns, place)
     return f"{task} ({facts})"
 
@@ -50,24 +50,33 @@ def summaries(
     *,
     sort: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the keys of each group, its name also as `model`, with what `summary` says of it."""
-    for key, part in rows.groupby([*keys], sort=sort, dropna=False):
+    """Yield a record for each group of rows: its keys, `model`, and the result of `summary`.
+
+    Args:
+        rows: rows of results, with seeds.
+        keys: the columns that form groups; `name` is one of them.
+        numbers: a function that returns the numbers of a group.
+        sort: whether groups are sorted by their keys.
+    """
+    for key, group in rows.groupby([*keys], sort=sort, dropna=False):
         record = dict(zip(keys, key, strict=True))
-        yield {**record, "model": record["name"], **summary(part, numbers)}
+        yield {**record, "model": record["name"], **summary(group, numbers)}
 
 
 def summary(
     rows: pd.DataFrame, numbers: Callable[[pd.DataFrame], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return `numbers` of the rows that ended well and their seeds, or why there are none."""
-    good = rows[rows["status"] == "ok"]
-    if good.empty:
-        bad = rows.iloc[0] if len(rows) else {"status": "skipped", "reason": "not run"}
-        return {"status": str(bad["status"]), "reason": short(str(bad["reason"])), "seeds": 0}
-    return {**numbers(good), "seeds": good["seed"].nunique(), "status": "ok", "reason": ""}
+    """Return `numbers` of the rows with status ok, or, without any, the reason of a failure."""
+    finished = rows[rows["status"] == "ok"]
+    if finished.empty:
+        failed = rows.iloc[0] if len(rows) else {"status": "skipped", "reason": "not run"}
+        reason = short(str(failed["reason"]))
+        return {"status": str(failed["status"]), "reason": reason, "seeds": 0}
+    seeds = finished["seed"].nunique()
+    return {**numbers(finished), "seeds": seeds, "status": "ok", "reason": ""}
 
 
 def extremes(rows: pd.DataFrame, name: str = "value") -> dict[str, float]:
-    """Return the mean of values under a name, and the ends `low` and `high`."""
+    """Return the mean of the values under `name`, their minimum `low` and their maximum `high`."""
     values = rows["value"].astype(float)
     return {name: values.mean(), "low": values.min(), "high": values.max()}

@@ -1,4 +1,4 @@
-"""Ranks in the columns of a table, and which entries a test tells from the best."""
+"""Rank the entries of a table's columns, and mark those that differ significantly from the best."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,11 +9,11 @@ from lra.reports.statistics.paired_tests import holm, mean_difference
 from lra.reports.tables.table import Entry, Table
 
 DIFFERS = "*"
-"""Stands behind a number that differs significantly from the best of its column."""
-RANKS = "Bold: best of the column; underlined: second. "
-"""What a caption says where ranks are shown."""
+"""Marks a number that differs significantly from the best number of its column."""
+RANKS = "The best number of a column is bold, and the second is underlined. "
+"""The sentence of a caption if ranks are shown."""
 UNRANKED = (
-    "A column has no ranks if its best model is not shown to be better than chance and "
+    "A column has no ranks if its best model is not significantly better than chance and "
     "the baselines. "
 )
 
@@ -25,42 +25,43 @@ def rank_columns(
     higher: bool,
     floors: Sequence[Sequence[float]] = (),
 ) -> tuple[list[list[Entry]], str]:
-    """Rank the entries of every column, and say what the marks mean.
+    """Return the lines with the ranks of their entries, and sentences about the marks.
 
     Args:
-        lines: the entries of each line; what is no result, such as a baseline, is not among them.
-        decimals: of a value as printed: what is equal then shares a rank.
+        lines: the entries of each model, without baselines.
+        decimals: the decimals of printed values; values that are printed alike share a rank.
         higher: whether higher values are better.
-        floors: of every column, scores that need no model: chance and baselines. A column whose
-            best is not better than all of these, with its interval, has no ranks.
+        floors: for each column, the scores of chance and baselines. A column has no ranks if one
+            of these lies within or above the interval of its best entry.
     """
-    if not lines:  # of baselines alone
+    if not lines:  # the table has only baselines
         return [], ""
-    given = [*zip(*lines, strict=True)]
-    beaten = [
-        _above(column, floor, higher=higher)
-        for column, floor in zip(given, floors or [()] * len(given), strict=True)
+    columns = [*zip(*lines, strict=True)]
+    has_ranks = [
+        _best_is_above(column, floor, higher=higher)
+        for column, floor in zip(columns, floors or [()] * len(columns), strict=True)
     ]
-    tests = [_tests(column) for column in given]
-    columns = [
-        _ranked(column, p, decimals, higher=higher) if above else [*column]
-        for column, p, above in zip(given, tests, beaten, strict=True)
+    p_values = [_p_values(column) for column in columns]
+    ranked = [
+        _rank_column(column, p, decimals, higher=higher) if rank else [*column]
+        for column, p, rank in zip(columns, p_values, has_ranks, strict=True)
     ]
-    result = [list(line) for line in zip(*columns, strict=True)]
-    missing = "" if all(beaten) else UNRANKED
+    result = [list(line) for line in zip(*ranked, strict=True)]
+    unranked = "" if all(has_ranks) else UNRANKED
     if not any(entry.rank for line in result for entry in line):
-        return result, missing
-    if not any(tests):
+        return result, unranked
+    if not any(p_values):
         words = "Differences are not tested, because no two models share two seeds."
-        return result, f"{RANKS}{missing}{words}"
+        return result, f"{RANKS}{unranked}{words}"
     return result, (
-        f"{RANKS}{missing}{DIFFERS}: significantly different from the best (paired t test over "
-        f"shared seeds, p < {1 - LEVEL:.2g} by Holm's correction for all pairs in the column)."
+        f"{RANKS}{unranked}{DIFFERS}: the number differs significantly from the best one (paired t "
+        f"test over shared seeds, p < {1 - LEVEL:.2g} with Holm's correction for all pairs in the "
+        "column)."
     )
 
 
-def _above(column: Sequence[Entry], floor: Sequence[float], *, higher: bool) -> bool:
-    """Tell whether the best of a column is better than scores that need no model."""
+def _best_is_above(column: Sequence[Entry], floor: Sequence[float], *, higher: bool) -> bool:
+    """Return whether the best entry of a column is better than the scores of `floor`."""
     entries = [e for e in column if e.status == "ok" and e.value is not None]
     if not entries:
         return True
@@ -69,15 +70,15 @@ def _above(column: Sequence[Entry], floor: Sequence[float], *, higher: bool) -> 
 
 
 def above(value: float, interval: Interval | None, floor: Sequence[float], *, higher: bool) -> bool:
-    """Tell whether a score, with its interval, is better than scores that need no model."""
+    """Return whether a score, with its whole interval, is better than all scores of `floor`."""
     ends = (interval.low, interval.high) if interval else (value,)
-    return all((min(ends) > each) if higher else (max(ends) < each) for each in floor)
+    return all((min(ends) > score) if higher else (max(ends) < score) for score in floor)
 
 
-def _tests(column: Sequence[Entry]) -> Mapping[tuple[int, int], float]:
-    """Return corrected p values of pairs of entries that share seeds, by their places.
+def _p_values(column: Sequence[Entry]) -> Mapping[tuple[int, int], float]:
+    """Return the corrected p-value of each pair of entries that share seeds, by their indices.
 
-    All pairs count, since the best is known from the same numbers.
+    The correction includes all pairs, because the best entry is chosen by the same numbers.
     """
     raw = {}
     for i, j in combinations(range(len(column)), 2):
@@ -90,9 +91,13 @@ def _tests(column: Sequence[Entry]) -> Mapping[tuple[int, int], float]:
     return dict(zip(raw, holm([*raw.values()]), strict=True))
 
 
-def _ranked(
+def _rank_column(
     column: Sequence[Entry], p: Mapping[tuple[int, int], float], decimals: int, *, higher: bool
 ) -> list[Entry]:
+    """Return the entries of a column with ranks and marks; `p` are p-values of pairs by index.
+
+    If all entries are printed alike, none of them gets a rank.
+    """
     values = {i: e.value for i, e in enumerate(column) if e.status == "ok" and e.value is not None}
     printed = {i: round(value, decimals) for i, value in values.items()}
     first_two = sorted(set(printed.values()), reverse=higher)[:2]
@@ -100,10 +105,10 @@ def _ranked(
         return [*column]
     best = (max if higher else min)(values, key=lambda i: values[i])
 
-    def marked(i: int, entry: Entry) -> Entry:
+    def rank_entry(i: int, entry: Entry) -> Entry:
         rank = 1 + first_two.index(printed[i]) if printed[i] in first_two else 0
         differs = rank != 1 and p.get((min(i, best), max(i, best)), 1.0) < 1 - LEVEL
         number, rest = Table.number(entry)
         return replace(entry, rank=rank, text=number + DIFFERS * differs + rest)
 
-    return [marked(i, entry) if i in printed else entry for i, entry in enumerate(column)]
+    return [rank_entry(i, entry) if i in printed else entry for i, entry in enumerate(column)]

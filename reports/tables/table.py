@@ -1,10 +1,11 @@
-"""One table type, and three of its forms: Markdown, CSV and LaTeX (booktabs)."""
+"""The data type of all tables, and its forms as Markdown and CSV."""
 
 import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from lra.reports.statistics.intervals import Interval
@@ -13,39 +14,39 @@ from lra.reports.style import current_style
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One field of a table: the printed text, and the number behind it."""
+    """One field of a table: the printed text, and its number."""
 
     text: str
     value: float | None = None
     interval: Interval | None = None
     status: str = "ok"
     notes: tuple[str, ...] = ()
-    """Sentences; each becomes a numbered footnote, equal sentences share a number."""
+    """Sentences that become numbered footnotes; equal sentences share a number."""
     rank: int = 0
-    """1: the best of its column, printed in bold; 2: the second, underlined; 0: neither."""
+    """1 for the best number of a column (bold), 2 for the second (underlined), 0 for others."""
     facts: Mapping[str, float | int | str] = field(default_factory=dict)
-    """Further numbers for the CSV alone: seeds, examples, batch size …"""
+    """Further numbers, which only the CSV shows: seeds, examples, batch size and others."""
     by_seed: Mapping[int, float] = field(default_factory=dict)
-    """What the value is the mean of."""
+    """The number of each seed, if the value is a mean over seeds."""
     cells: tuple[str, ...] = ()
-    """Keys of the cells behind it, where they are recorded."""
+    """The keys of the runs that gave the value, if they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column; neighbours with the same group share a heading above theirs."""
+    """A column; neighbouring columns with the same group share a heading above their titles."""
 
     title: str
     group: str = ""
     key: str = ""
-    """The title for programs, in the CSV; the title itself by default."""
+    """The name of the column in the CSV; "" for the title."""
     words: bool = False
-    """Whether it holds words, which begin at the left."""
+    """Whether it holds words, which are aligned at the left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One line; neighbours with the same section stand under one heading."""
+    """A line; neighbouring lines with the same section have one heading above them."""
 
     title: str
     entries: tuple[Entry, ...]
@@ -54,24 +55,24 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Title, columns, rows, caption. Footnotes are numbered in reading order when rendered."""
+    """A table. Its footnotes get their numbers in the order of reading when it is written."""
 
     title: str
     caption: str
-    """How to read the numbers."""
+    """Sentences that explain the numbers."""
     stub: str
-    """Heading of the first column, which holds the row titles."""
+    """The heading of the first column, which has the titles of rows."""
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
     brief: str = ""
-    """What a short caption says behind the title."""
+    """The sentences after the title in a short caption."""
 
     def __post_init__(self) -> None:
-        """Refuse ragged rows."""
+        """Raise ValueError for a row whose number of entries differs from that of columns."""
         for row in self.rows:
             if len(row.entries) != len(self.columns):
                 raise ValueError(
-                    f"row {row.title!r} has {len(row.entries)} entries, the table has "
+                    f"row {row.title!r} has {len(row.entries)} entries, but the table has "
                     f"{len(self.columns)} columns"
                 )
 
@@ -81,7 +82,7 @@ class Table:
 
     @staticmethod
     def number(entry: Entry) -> tuple[str, str]:
-        """Return the number of an entry, which its rank is shown by, and what follows it."""
+        """Return the number of an entry, which may be bold, and the text after the number."""
         number, blank, rest = entry.text.partition(" ")
         return number, blank + rest
 
@@ -92,25 +93,13 @@ class Table:
 
 
 def groups_of(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    """Return (group, width) of neighbouring columns."""
-    groups: list[tuple[str, int]] = []
-    for column in columns:
-        if groups and groups[-1][0] == column.group:
-            groups[-1] = (column.group, groups[-1][1] + 1)
-        else:
-            groups.append((column.group, 1))
-    return groups
+    """Return the name of each group, and how many neighbouring columns it has."""
+    return [(name, len([*same])) for name, same in groupby(columns, key=lambda c: c.group)]
 
 
 def sections_of(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
-    """Return (title, rows) of neighbours that stand under one heading."""
-    sections: list[tuple[str, list[TableRow]]] = []
-    for row in rows:
-        if sections and sections[-1][0] == row.section:
-            sections[-1][1].append(row)
-        else:
-            sections.append((row.section, [row]))
-    return sections
+    """Return the heading and the rows of each section, in the order of the table."""
+    return [(title, [*group]) for title, group in groupby(rows, key=lambda row: row.section)]
 
 
 # ------------------------------------------------------------------------------ Markdown
@@ -119,7 +108,7 @@ _SUPERSCRIPT = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
 
 
 def escape_markdown(text: str) -> str:
-    """Escape what Markdown would read as mark-up; underscores inside words stay as they are."""
+    """Return text with backslashes before mark-up of Markdown, except underscores inside words."""
     text = re.sub(r"([\\`*|<>~])|(?<!\S)(#)", r"\\\1\2", text)
     text = re.sub(r"\[(?=\^|[^\]]*\][(:\[])", r"\\[", text)  # links and footnotes, not intervals
     text = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", text)
@@ -127,7 +116,7 @@ def escape_markdown(text: str) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Render for GitHub: a pipe table per section, then the footnotes."""
+    """Return a table as Markdown for GitHub: a pipe table for each section, then the footnotes."""
 
     def cell(entry: Entry) -> str:
         marks = ",".join(str(n) for n in table.numbers(entry)).translate(_SUPERSCRIPT)
@@ -137,7 +126,7 @@ def to_markdown(table: Table) -> str:
         number = f"**{number}**" if entry.rank == 1 else f"<ins>{number}</ins>"
         return f"{number} {rest}".rstrip() + marks
 
-    # Markdown has no heading over several columns: repeat it
+    # Markdown has no headings over several columns, so each title repeats that of its group.
     titles = [table.stub]
     titles += [f"{c.group} · {c.title}" if c.group else c.title for c in table.columns]
     header = "| " + " | ".join(escape_markdown(t) for t in titles) + " |"
@@ -162,10 +151,10 @@ def to_markdown(table: Table) -> str:
 
 
 def csv_text(value: Any) -> Any:
-    """Return a value as a CSV file holds it; text that a spreadsheet would run gains an apostrophe.
+    """Return a value for a CSV file, with an apostrophe before text that spreadsheets would run.
 
-    A formula begins with one of = + - @ or a control character, and needs more than digits to do
-    anything; numbers in words, such as -0.5 [-0.6, -0.4], stay.
+    A spreadsheet runs text that begins with = + - @ or a control character as a formula. Numbers
+    with an interval, such as -0.5 [-0.6, -0.4], are unchanged, because they are harmless.
     """
     if not isinstance(value, str) or not re.match(r"[=+\-@\t\r\n]", value):
         return value
@@ -173,7 +162,7 @@ def csv_text(value: Any) -> Any:
 
 
 def to_csv(table: Table) -> str:
-    """Render one line per entry, at full precision: for programs, not for the eye."""
+    """Return a table as CSV for programs: a line for each entry, with numbers at full precision."""
     facts = sorted({name for r in table.rows for e in r.entries for name in e.facts})
     head = ["section", table.stub, "group", "column", "value", "low", "high", "level"]
     head += ["interval_source", "status", "text", "notes", *facts]
@@ -185,15 +174,8 @@ def to_csv(table: Table) -> str:
             i = entry.interval
             bounds = ["", "", "", ""] if i is None else [i.low, i.high, i.level, str(i.source)]
             number = "" if entry.value is None else repr(float(entry.value))
-            line = [
-                row.section,
-                row.title,
-                column.group,
-                column.key or column.title,
-                number,
-                *bounds,
-            ]
-            line += [entry.status, entry.text, " / ".join(entry.notes)]
+            line = [row.section, row.title, column.group, column.key or column.title, number]
+            line += [*bounds, entry.status, entry.text, " / ".join(entry.notes)]
             line += [entry.facts.get(name, "") for name in facts]
             writer.writerow(map(csv_text, line))
     return out.getvalue()

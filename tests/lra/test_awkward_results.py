@@ -103,7 +103,7 @@ SHOWN: dict[Callable[[Store], None], tuple[str, ...]] = {
         r"linear \| <ins>25\.0</ins>¹ \|",
         r"softmax \| \*\*75\.0\*\* \[65\.7, 82\.5; 100 examples\]",
     ),
-    no_score: (r"linear \| –¹ \|", "¹ trained, without accuracy on the test split"),
+    no_score: (r"linear \| –¹ \|", "¹ this training has no accuracy on the test split"),
     failures: (r"linear \| diverged¹ \|", "¹ diverged: nan"),
 }
 """What the report prints: nowhere the mean, 50."""

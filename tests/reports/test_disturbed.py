@@ -67,7 +67,7 @@ def test_no_exponent_comes_from_a_disturbed_length(make: SimpleNamespace, at: in
     assert exponent.value == pytest.approx(1.0, abs=0.05)
     assert last.value == pytest.approx(1.0, abs=0.05)
     assert exponent.facts["points"] == 4
-    assert any(f"excludes {at:,} tokens" in note for note in exponent.notes)
+    assert any(f"excludes the time at {at:,} tokens" in note for note in exponent.notes)
     memory = table.rows[0].entries[2]
     assert memory.facts["points"] == 5  # bytes are counted, whatever the clock did
 
@@ -93,7 +93,7 @@ def test_no_crossover_comes_from_a_disturbed_length(make: SimpleNamespace) -> No
     assert found.longest == 2048
     assert found.length == pytest.approx(1024, rel=0.1)
     table = crossover_table(kept)
-    assert "excludes 4,096 tokens" in " ".join(table.rows[0].entries[0].notes)
+    assert "excludes the time at 4,096 tokens" in " ".join(table.rows[0].entries[0].notes)
     every = crossover_table(points(cells(make, disturbed=(256, 512, 1024, 2048, 4096)), make))
     (entry,) = every.rows[0].entries
     assert entry.value is None
@@ -233,7 +233,7 @@ def test_memory_stays_where_a_time_was_too_long(make: SimpleNamespace) -> None:
 
 def test_the_terminal_says_so(make: SimpleNamespace) -> None:
     told = "\n".join(map(to_markdown, conclusions(make.frame(*cells(make, disturbed=(4096,))))))
-    assert "excludes 4,096 tokens" in told
+    assert "excludes the time at 4,096 tokens" in told
 
 
 def test_a_run_lists_it(make: SimpleNamespace) -> None:

@@ -405,10 +405,10 @@ def test_short_names_say_which_changes_of_a_protocol_differ() -> None:
 @pytest.mark.parametrize(
     ("spread_style", "text", "words"),
     [
-        (Spread.long, "52.0 [27.2, 76.8; 3 seeds]", "mean [95 % interval] over 3 seeds"),
-        (Spread.interval, "52.0 [27.2, 76.8]", "mean [95 % interval] over 3 seeds"),
-        (Spread.deviation, "52.0 ± 10.0", "mean ± standard deviation over 3 seeds"),
-        (Spread.none, "52.0", "mean over 3 seeds"),
+        (Spread.long, "52.0 [27.2, 76.8; 3 seeds]", "as means [95 % intervals] over 3 seeds"),
+        (Spread.interval, "52.0 [27.2, 76.8]", "as means [95 % intervals] over 3 seeds"),
+        (Spread.deviation, "52.0 ± 10.0", "as means ± standard deviations over 3 seeds"),
+        (Spread.none, "52.0", "as means over 3 seeds"),
     ],
 )
 def test_what_stands_behind_a_mean_is_chosen(spread_style: Spread, text: str, words: str) -> None:
@@ -417,7 +417,7 @@ def test_what_stands_behind_a_mean_is_chosen(spread_style: Spread, text: str, wo
     with using(ReportStyle(tables=short)):
         table = accuracy_table(prepare(rows))
     assert table.rows[0].entries[0].text == text
-    assert table.brief.startswith(f"Percent, {words}.")
+    assert table.brief.startswith(f"Numbers are in percent, {words}.")
     assert [column.title for column in table.columns] == ["listops"]
     assert "Data: listops: generated" in table.caption
 

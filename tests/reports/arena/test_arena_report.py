@@ -66,9 +66,9 @@ def test_bubbles_join_score_speed_and_memory_or_say_what_lacks() -> None:
     assert (linear["reference"], linear["memory_bytes"], linear["length"]) == ("softmax", 1e9, 4000)
     assert linear["score"] == pytest.approx(five + 0.01)
     assert (linear["kind"], linear["reason"]) == ("kernels", "")
-    assert data["reason"]["local"] == "no average: Pathfinder without a number"
-    assert data["reason"]["linformer"] == "no scores under this protocol"
-    assert data["reason"]["performer"] == "speed and memory not measured at this length"
+    assert data["reason"]["local"] == "there is no average, because there is no score on Pathfinder"
+    assert data["reason"]["linformer"] == "this model has no scores under the protocol"
+    assert data["reason"]["performer"] == "speed and memory were not measured at this length"
 
 
 @pytest.mark.parametrize("count", [1, 30])
@@ -171,7 +171,7 @@ def test_the_terminal_hears_why_figure_3_is_not_drawn() -> None:
     )
     part = [*alone, *whole("softmax", tasks=FIVE[:3])]
     (line,) = [found for found in conclusions(frame(*part)) if isinstance(found, str)]
-    assert "softmax: no average: some of its tasks were not run" in line
+    assert "softmax: there is no average, because some of its tasks were not run" in line
     for drawn in (rows_of_both(), whole("softmax", tasks=FIVE)):
         assert not [found for found in conclusions(frame(*drawn)) if isinstance(found, str)]
 
@@ -224,7 +224,7 @@ def test_a_figure_without_a_whole_point_is_left_out_with_reasons(tmp_path: Path)
     write_report(frame(*rows), tmp_path, title="x", sections=sections())
     page = (tmp_path / "report.md").read_text()
     assert "lra-figure3-lra_code: no model has all of speed, memory and average" in page
-    assert "no average: some of its tasks were not run" in page
+    assert "there is no average, because some of its tasks were not run" in page
     assert not list(tmp_path.glob("lra-figure3*"))
 
 

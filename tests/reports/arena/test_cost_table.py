@@ -86,4 +86,4 @@ def test_protocols_and_scales_share_no_table(mark: str) -> None:
     assert [c.title for c in tiny.columns][: len(tiny.columns) // 2] == (
         ["1K"] if mark == "protocol" else ["300", "1K"]
     )
-    assert tiny.caption.startswith("Scale tiny") == (mark == "scale")
+    assert tiny.caption.startswith("These runs have scale tiny") == (mark == "scale")

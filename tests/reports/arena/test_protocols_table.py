@@ -50,7 +50,7 @@ def test_each_protocol_has_its_line_beside_its_published_figures() -> None:
     text = to_markdown(table)
     assert text[text.index("| model") : text.index("\n¹")].strip() == WHOLE.strip()
     for words in ("arXiv:2208.04933, table 1", "arXiv:2303.06349, table 3",
-                  "the protocol of its paper", "FAIL: no significant",
+                  "the protocol of its paper", "FAIL: the accuracy is not",
                   "Image: cifar10", CAVEAT):  # fmt: skip
         assert words in table.caption
     assert "arXiv:2111.00396" not in table.caption
@@ -68,7 +68,7 @@ def test_small_runs_are_not_subtracted_and_scales_share_no_table() -> None:
     assert set(found) == {"", "tiny"}
     (of_s5,) = [row for row in found["tiny"].rows if row.title == "s5 (s5)"]
     assert of_s5.entries[3].text == "42.0 (88.00)"
-    assert "Do not compare these numbers with published ones" in found["tiny"].caption
+    assert "do not compare their scores with published ones" in found["tiny"].caption
 
 
 def test_one_protocol_has_its_own_table_alone() -> None:

@@ -47,8 +47,8 @@ SMALL = """\
 | --- | ---: | ---: |
 | majority | 17.9 [16.3, 19.6]⁴ | –⁵ |
 
-¹ FAIL: not told from the majority class, 17.9
-² general settings: the protocol's source did not train this model
+¹ FAIL: the score is not significantly above the majority class, 17.9
+² this model has the protocol's settings for all models, because its source did not train it
 ³ unsupported: no padding
 ⁴ Always the commonest class.
 ⁵ not run
@@ -65,8 +65,9 @@ def test_a_small_table_whole() -> None:
     text, words = to_markdown(table), table.caption
     lines = [line.rstrip() for line in text[text.index("| model") :].splitlines()]
     assert lines == SMALL.splitlines()
-    for word in ("arXiv:2011.04006, table 1", "one seed, 2,000 examples unless a note", CAVEAT,
-                 "ListOps: generated, version 1, length 2000", "No average five"):  # fmt: skip
+    for word in ("arXiv:2011.04006, table 1", "one seed, 2,000 examples, unless a note", CAVEAT,
+                 "ListOps: generated, version 1, length 2000",
+                 "lacks the averages five"):  # fmt: skip
         assert word in words
     assert table.title == "Long Range Arena, table 1, protocol lra_code"
 
@@ -80,7 +81,9 @@ def test_a_refusal_a_failure_and_chance_are_marks_with_notes() -> None:
     )
     chance = cell(table, "local", "pathx")
     assert (chance.text, chance.status) == ("FAIL", AT_CHANCE)
-    assert chance.notes == ("50.1 [47.9, 52.3]: FAIL, not told from chance, 50.0",)
+    assert chance.notes == (
+        "FAIL: the score 50.1 [47.9, 52.3] is not significantly above chance, 50.0",
+    )
     assert cell(table, "linear", "pathx").text == "diverged"
     assert cell(table, "linear", "pathx").notes == ("diverged: loss was nan",)
     assert cell(table, "performer", "pathx").text == "×"
@@ -101,20 +104,25 @@ def test_averages_are_of_all_their_tasks_or_absent() -> None:
     assert cell(table, "local", "six_tasks_failure_0").value == pytest.approx(five / 6)
     absent = cell(table, "linear", "five_tasks")
     assert absent.value is None
-    assert absent.notes == ("no average: Retrieval and Image and Pathfinder without a number",)
+    assert absent.notes == (
+        "there is no average, because there is no score on Retrieval and Image and Pathfinder",
+    )
     assert cell(table, "softmax (published)", "five_tasks").text == "54.39"
     assert cell(table, "softmax (published)", "six_tasks_failure_50").text == "53.66"
     for name in ("five_tasks", "six_tasks_failure_50", "six_tasks_failure_0"):
-        assert f"Average {name}" in table.caption
+        assert f"The average {name} " in table.caption
 
 
 def test_without_a_column_there_is_no_average_of_it() -> None:
     table = only(*whole("softmax", tasks=[*SCORES][:5]))
     assert [c.key for c in table.columns if c.group] == ["five_tasks"]
-    assert "No average six_tasks_failure_50, six_tasks_failure_0 (not run: Path-X)" in table.caption
+    assert (
+        "six_tasks_failure_50, six_tasks_failure_0 (tasks that were not run: Path-X)"
+        in table.caption
+    )
     twice = only(*whole("softmax"), *score("linear", "image", 0.4, source="sample"))
     assert [c.key for c in twice.columns if c.group] == []
-    assert "(in several columns: Image)" in twice.caption
+    assert "(tasks with several columns: Image)" in twice.caption
 
 
 def test_an_average_over_seeds_is_of_means_and_protocols_share_none() -> None:
@@ -143,12 +151,12 @@ def test_the_best_length_of_text_counts_and_is_named() -> None:
     assert [row.title for row in table.rows][::2] == ["softmax", "linear"]
     best = cell(table, "softmax", "text")
     assert (best.value, best.facts["length"], best.rank) == (0.66, 3000, 1)
-    assert best.notes == ("best_of_lengths: length 3,000 won of 1,000, 3,000",)
+    assert best.notes == ("best_of_lengths: the score at length 3,000 is the best of 1,000, 3,000",)
     assert cell(table, "linear", "text").facts["length"] == 1000
-    assert "(1,000, 3,000; the paper has 1,000, 2,000, 3,000, 4,000)" in table.caption
-    assert "chosen by the test split" in table.caption
+    assert "at lengths 1,000, 3,000 (in the paper: 1,000, 2,000, 3,000, 4,000)" in table.caption
+    assert "chosen on the test split" in table.caption
     alone = only(*score("softmax", "text", 0.62))
-    assert "Text at length 1,000 alone" in alone.caption
+    assert "Text was run only at length 1,000" in alone.caption
     assert "Text: imdb, version 1, length 1000." in alone.caption
     assert cell(alone, "softmax", "text").notes == ()
 
@@ -164,8 +172,8 @@ def test_too_many_parameters_are_marked() -> None:
     marked = cell(table, "linformer", "image")
     assert marked.text.endswith(DAGGER)
     assert marked.notes == (
-        "† parameters_within_10_percent: 1,110,000 parameters, 1.11 times the 1,000,000 of exact "
-        "attention",
+        "† parameters_within_10_percent: the model has 1,110,000 parameters, 1.11 times the "
+        "1,000,000 of exact attention",
     )
     assert "parameters_within_10_percent" in table.caption
 
@@ -178,18 +186,18 @@ def test_a_published_number_says_where_the_run_beside_it_differs() -> None:
     ]  # fmt: skip
     measured = cell(changed, "linear (changed)", "listops")
     assert measured.notes == ("changed: optim.steps, optim.warmup_steps",)
-    wanted = ("the run above has changed options, see its note",)
+    wanted = ("our runs have changed options, which a note in the line above lists",)
     assert cell(changed, "linear (published)", "listops").notes == wanted
     both = only(*score("linear", "listops", 0.3, marks=marks), *score("linear", "listops", 0.2))
     assert [row.title for row in both.rows][:2] == ["linear", "linear (published)"]
     assert cell(both, "linear (published)", "listops").notes == ()
     shared = only(*score("linear", "listops", 0.3, marks=labels(settings="shared")))
     (note,) = cell(shared, "linear (published)", "listops").notes
-    assert "general settings" in note
+    assert "settings for all models" in note
     tiny = only(*score("linear", "listops", 0.3, marks=labels(scale="tiny")))
     assert tiny.title.endswith("protocol lra_code, scale tiny")
-    assert tiny.caption.startswith("Scale tiny")
-    assert "the runs here are tiny" in cell(tiny, "linear (published)", "listops").notes[0]
+    assert tiny.caption.startswith("These runs have scale tiny")
+    assert "our runs have scale tiny" in cell(tiny, "linear (published)", "listops").notes[0]
 
 
 def test_presets_that_change_other_options_by_task_split_no_line() -> None:

@@ -46,7 +46,7 @@ def test_the_best_are_named_with_those_that_the_intervals_cannot_exclude() -> No
         "low": [0.8, 0.7, 0.2], "high": [1.0, 0.85, 0.4],
     })  # fmt: skip
     found = best_models([points])
-    assert found == "SDPA has the highest accuracy (90.0 %); the interval of 1 other overlaps"
+    assert found == "SDPA has the highest accuracy (90.0 %); the interval of 1 other model overlaps"
     assert best_models([points, points]) == "SDPA is the best model in 2 of 2 panels"
     assert best_models([points[:1]]) == ""
 

@@ -109,13 +109,13 @@ def test_effective_contexts_of_the_group_alone(some: pd.DataFrame) -> None:
     }  # fmt: skip
     table = recl_table(2, groups)
     assert not isinstance(table, str)
-    assert "group {softmax, linear}" in table.caption
+    assert "compared models {softmax, linear}" in table.caption
     assert {row.title: [entry.text for entry in row.entries] for row in table.rows} == {
         "softmax": ["≥ 6", "≥ 6", "≥ 6"], "linear": ["2", "2", "2"],
     }  # fmt: skip
     alone = recl_table(2, {"bb": groups["bb"]})
     assert isinstance(alone, str)
-    assert "linear is alone: measure another one on the same tokens" in alone
+    assert "only linear was measured on them" in alone
 
 
 def test_the_report_has_the_section_and_no_other_table_has_its_scores(
@@ -126,6 +126,6 @@ def test_the_report_has_the_section_and_no_other_table_has_its_scores(
     assert {"context.svg", "context-bits-per-character.md", "recl.md"} <= names.keys()
     one = prepare(make.frame(*rows_at(make, "linear", LONG)))
     assert (
-        "recl: the relative effective context length (RECL) compares the models of a group"
+        "recl: the relative effective context length (RECL) compares several models"
         in report(one)["report.md"].read_text()
     )

@@ -99,7 +99,8 @@ def test_the_table_says_where_curves_begin_and_end(frame: pd.DataFrame) -> None:
     ]  # fmt: skip
     table = recovery_table(frame, recovery_data(frame, LOSS), LOSS)
     assert table.footnotes() == [
-        "not within 20 steps", "this model has no place for q_proj",
+        "fine-tuning does not reach this score within 20 steps",
+        "this model has no place for q_proj",
     ]  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def test_the_figure_draws_the_data(frame: pd.DataFrame) -> None:
     assert list(level.get_ydata()) == pytest.approx([100 / 1.9] * 2)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
-        "from scratch", "softmax itself", "weights of softmax, as they come",
+        "from scratch", "softmax itself", "weights of softmax, before fine-tuning",
         "weights of softmax, fine-tuned",
     ]  # fmt: skip
 

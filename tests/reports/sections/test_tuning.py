@@ -114,7 +114,8 @@ def test_a_training_that_failed_after_the_choice_is_the_worst(studies: int) -> N
     values = [r["value"] or 0.0 for r in rows if r["family"] == "lstm"
               and r["labels"].get("split") == "test" and r["labels"]["trial"] != "0"]  # fmt: skip
     assert tuned.value == pytest.approx(np.mean(values))
-    told = f"{studies} of {3 * studies} trainings failed (diverged: loss was nan) and count as 0"
+    failed = f"{studies} of {3 * studies} trainings failed (diverged: loss was nan)"
+    told = f"{failed} and count as a score of 0"
     assert told in tuned.notes
     assert " of " not in tuned.text
     ((_, table),) = comparison_tables(found, "accuracy")

@@ -52,11 +52,23 @@ def test_the_definition_in_loops(share, step):
 @pytest.mark.parametrize(
     ("group", "options", "message"),
     [
-        ({"a": {1: [1.0], 2: [1.0]}}, {}, "belongs to a group of models: got a; measure another"),
+        ({"a": {1: [1.0], 2: [1.0]}}, {}, "needs at least two models: got a; measure another"),
         ({}, {}, "got none"),
-        ({"a": {1: [1.0], 2: [1.0]}, "b": {1: [1.0]}}, {}, "fewest that can be compared"),
-        ({"a": {1: [1.0], 2: [1.0]}, "b": {2: [1.0]}}, {"step": 2}, "fewest that can"),
-        ({"a": {1: [1.0], 2: [1.0]}, "b": {1: [1.0, 2.0], 2: [1.0, 2.0]}}, {}, "other tokens"),
+        (
+            {"a": {1: [1.0], 2: [1.0]}, "b": {1: [1.0]}},
+            {},
+            "each model needs losses at contexts of 1 and 2",
+        ),
+        (
+            {"a": {1: [1.0], 2: [1.0]}, "b": {2: [1.0]}},
+            {"step": 2},
+            "each model needs losses at contexts",
+        ),
+        (
+            {"a": {1: [1.0], 2: [1.0]}, "b": {1: [1.0, 2.0], 2: [1.0, 2.0]}},
+            {},
+            "losses of the same tokens",
+        ),
         ({"a": {1: [1.0], 2: [1.0]}, "b": {1: [1.0], 2: [1.0]}}, {"share": 0.0}, "share=0.0"),
     ],
 )

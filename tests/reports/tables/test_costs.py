@@ -64,7 +64,7 @@ def test_speed_against_an_unpaired_reference_is_a_mark_and_no_chain(make: Simple
     table = efficiency_table(points(sweep(make)), "step")
     found = entry(table, "speed relative to literal", "linear")
     assert (found.text, found.value) == ("–", None)
-    assert found.notes == ("softmax was not measured interleaved with it",)
+    assert found.notes == ("softmax was not timed interleaved with this model",)
     assert entry(table, "speed relative to exact", "sdpa").text == "ref."
 
 
@@ -89,7 +89,10 @@ def test_failures_are_marks_with_reasons(make: SimpleNamespace) -> None:
     ]  # fmt: skip
     table = efficiency_table(points(make.frame(*rows)), "step")
     assert entry(table, "speed", "linear", 1).text == "skipped"
-    assert entry(table, "speed", "linear", 1).notes == ("of softmax", "step_limit_s=10")
+    assert entry(table, "speed", "linear", 1).notes == (
+        "this is the failure of softmax",
+        "step_limit_s=10",
+    )
     for section in ("speed", "sequences", "MiB", "memory relative"):
         found = entry(table, section, "performer", 1)
         assert (found.text, found.value, found.status) == ("OOM", None, "out_of_memory")
@@ -144,7 +147,7 @@ def test_crossover_says_where_it_is_blind(make: SimpleNamespace) -> None:
     table = crossover_table(points(make.frame(*rows)))
     found = table.rows[0].entries[0]
     assert found.text == "not up to 512"
-    assert found.notes == ("unknown at 1,024", "after 60 s")
+    assert found.notes == ("the ratio is unknown at 1,024 tokens", "after 60 s")
     assert crossover_table(points(make.frame(*make.timing("linear", 256, 0.1)))) is None
 
 

@@ -163,7 +163,7 @@ def test_latex_escapes() -> None:
 
 
 def test_ragged_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 entries, the table has 1 columns"):
+    with pytest.raises(ValueError, match="2 entries, but the table has 1 columns"):
         Table(
             title="t", caption="", stub="", columns=(Column(title="x"),),
             rows=(TableRow(title="r", entries=(Entry(text="1"), Entry(text="2"))),),

@@ -163,11 +163,17 @@ def test_positions_that_differ_are_named_below() -> None:
     assert "Positions" not in table(with_backbones(rows, cells)).caption
     cells["gla"] = {"identity": {"backbone": {"positions": "rotary"}}}
     found = table(with_backbones(rows, cells)).caption
-    assert "Positions differ: rotary of gla at listops (learned of most)." in found
+    assert (
+        "Position encodings differ: on listops, gla used rotary (most models used learned)."
+        in found
+    )
     text = frame(*(accuracy(model, 0, 0.5, cell=f"t{model}", task="text") for model in models))
     cells |= {f"t{m}": {"identity": {"backbone": {"positions": "rotary"}}} for m in models}
     found = table(with_backbones(pd.concat([rows, text]), cells)).caption
-    assert "Positions differ: rotary of gla at listops (learned of most)." in found
+    assert (
+        "Position encodings differ: on listops, gla used rotary (most models used learned)."
+        in found
+    )
     assert "Positions" not in table(rows).caption  # of a file without configurations
 
 
@@ -201,9 +207,8 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     assert "*" not in ranks["linear"][1]
     assert ranks["identity"] == (0, "31.5* [29.4, 33.6; 4 seeds]")
     assert ranks["majority"][0] == 0
-    assert (
-        "Bold: best of the column; underlined: second. *: significantly different from the best"
-        in (found.caption)
+    assert "and the second is underlined. *: the number differs significantly from the best" in (
+        found.caption
     )
     assert "| sdpa | **91.5** [89.4, 93.6; 4 seeds] |" in to_markdown(found)
     assert "| identity | 31.5\\* [29.4, 33.6; 4 seeds] |" in to_markdown(found)
@@ -211,12 +216,14 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     assert r"\underline{90.6} {}[" in to_latex(found)
     assert "31.5*" in to_latex(found)
     plain = to_latex(found, TableStyle(bold_best=False))
-    assert "Bold" not in plain
+    assert "bold" not in plain
     one = table(scores_of(make, seeds=1))
-    assert one.brief == "Percent. Bold: best of the column; underlined: second."
+    assert one.brief == (
+        "Numbers are in percent. The best number of a column is bold, and the second is underlined."
+    )
     short = TableStyle(bold_best=False, captions=Captions.short)
-    assert "Bold" not in to_latex(one, short)
-    assert "*: signif" in plain
+    assert "bold" not in to_latex(one, short)
+    assert "*: the number differs" in plain
     assert '<b>91.5</b><span class="rest"> [89.4' in to_html(found)
     assert '<u>90.6</u><span class="rest"> [' in to_html(found)
     assert "31.5* [29.4, 33.6; 4 seeds]" in to_csv(found)
@@ -228,7 +235,7 @@ def test_one_seed_is_ranked_and_not_tested(make: SimpleNamespace) -> None:
     assert [row.section for row in found.rows[3:]] == [BASELINES, ORACLES]
     assert not any("*" in row.entries[0].text for row in found.rows)
     assert "Differences are not tested, because no two models share two seeds" in found.caption
-    assert "Bold" not in table(make.frame(make.accuracy("linear", 0, 0.3))).caption
+    assert "bold" not in table(make.frame(make.accuracy("linear", 0, 0.3))).caption
 
 
 def test_the_size_of_a_vocabulary_does_not_read_like_a_length(make: SimpleNamespace) -> None:
@@ -239,7 +246,7 @@ def test_the_size_of_a_vocabulary_does_not_read_like_a_length(make: SimpleNamesp
 def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespace) -> None:
     at_chance = [make.accuracy(m, s, 0.10 + x / 1000) for m, x in (("sdpa", 1), ("linear", 2))
                  for s in (0, 1)]  # fmt: skip
-    assert "Bold" in table(make.frame(*at_chance)).caption  # 10.1 and 10.2, each of two alike
+    assert "bold" in table(make.frame(*at_chance)).caption  # 10.1 and 10.2, each of two alike
     below = [make.accuracy("sdpa", 0, 0.30), make.accuracy("linear", 0, 0.20)]
     for rows in (
         [make.accuracy("sdpa", 0, 0.101), make.accuracy("linear", 0, 0.099)],
@@ -249,7 +256,7 @@ def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespac
         assert not any(row.entries[0].rank for row in found.rows)
         for words in (found.caption, found.brief):
             assert UNRANKED.strip() in words
-            assert "Bold" not in words
+            assert "bold" not in words
     found = table(make.frame(*below, make.baseline("oracle_depth_3", 0.99, "x")))
     assert [row.entries[0].rank for row in found.rows] == [1, 2, 0]
     alone = table(make.frame(make.baseline("root_operator", 0.37, "x")))
@@ -259,7 +266,7 @@ def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespac
 def test_baselines_of_another_split_count_where_there_is_none(make: SimpleNamespace) -> None:
     split = {"labels": {"split": "validation"}}
     models = [make.accuracy("sdpa", 0, 0.30, **split), make.accuracy("linear", 0, 0.20, **split)]
-    words = "Ranks of listops use baselines of another split"
+    words = "The ranks on listops use baselines from another split"
     for value, ranks in ((0.37, [0, 0]), (0.15, [1, 2])):
         test = make.baseline("last_value", value, "x")
         found = accuracy_table(prepare(make.frame(*models, test)), "validation")
@@ -291,7 +298,7 @@ def test_a_baseline_of_several_settings_counts_with_its_best(make: SimpleNamespa
     (floor,) = [row.entries[0] for row in found.rows if row.title == "majority"]
     assert floor.value == 0.7
     assert floor.cells == ("one", "other", "the same again")
-    assert "the best of 2 settings of the data" in floor.notes
+    assert "this is the best of 2 scores, from different settings of the data" in floor.notes
     assert not any(entry.rank for row in found.rows for entry in row.entries)
     alike = table(make.frame(*rows[:2], *rows[3:]))
     assert "settings" not in str(alike.rows)
@@ -310,10 +317,10 @@ def test_baselines_that_failed_are_not_asked_for_again(make: SimpleNamespace) ->
 
 def test_without_baselines_the_caption_says_so(make: SimpleNamespace) -> None:
     rows = [make.accuracy("linear", 0, 0.3), make.accuracy("linear", 0, 0.3, task="mqar")]
-    words = "No baselines of listops, mqar among the rows; add them with runner=certify; chance: "
+    words = "The rows have no baselines of listops, mqar; add them with runner=certify. Chance is "
     assert f"{words}listops 10.0." in table(make.frame(*rows)).caption
     rows.append(make.baseline("majority", 0.2, "x"))
-    assert "No baselines of mqar among the rows" in table(make.frame(*rows)).caption
+    assert "The rows have no baselines of mqar" in table(make.frame(*rows)).caption
 
 
 def test_where_lower_is_better_the_lowest_is_best(make: SimpleNamespace) -> None:
