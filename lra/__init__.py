@@ -52,21 +52,21 @@ _MODULES = {
     "Findings": "lra.api.verifying", "ResultTable": "lra.api.tabling",
     "Row": "lra.runners.records", "Search": "lra.api.searching", "Status": "lra.runners.records",
     "Task": "lra.tasks.task",
-    # What they raise, and of what they warn.
+    # What they raise, and the categories of their warnings.
     "BadData": "lra.tasks.errors", "BadStore": "lra.runners.store", "ConfigError": "lra.errors",
     "NotPrepared": "lra.tasks.errors", "DamagedCell": "lra.api.results",
     "LeftOutOfStyle": "lra.api.prepared_rows", "MixedSources": "lra.runners.store",
 }  # fmt: skip
 
 _HERE = Path(__file__).parent
-if not (_HERE / "models").is_dir():  # a clone, where the other folders stand beside this one
+if not (_HERE / "models").is_dir():  # in a clone, the other folders are next to this one
     __path__.append(str(_HERE.parent))
 
 
-if not TYPE_CHECKING:  # for which every name would be there
+if not TYPE_CHECKING:  # a type checker would accept every name because of __getattr__
 
     def __getattr__(name: str) -> Any:
-        """Import what Python calls at its first use."""
+        """Import a public name at its first use (Python calls this for an unknown attribute)."""
         if name == "__version__":
             return import_module("lra.version").lra_version()
         if name not in _MODULES:
@@ -79,5 +79,5 @@ if not TYPE_CHECKING:  # for which every name would be there
 
 
 def __dir__() -> list[str]:
-    """Name what is there, used before or not."""
+    """Return all public names, whether or not they have been imported yet."""
     return sorted({*globals(), *__all__})

@@ -8,7 +8,7 @@ from lra.terminal import streams as standard_streams
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line, and end this process with its exit code."""
     garbage.seldom()
     try:
         standard_streams.settle()
@@ -16,13 +16,13 @@ def main() -> None:
 
         cli.alone = True
         code = cli.main(sys.argv[1:])
-    except KeyboardInterrupt:  # while that was imported
+    except KeyboardInterrupt:  # Ctrl-C during the imports above
         code = 130
-    except SystemExit as ended:  # of argparse
-        if not isinstance(ended.code, int):
+    except SystemExit as exit_request:  # argparse raises it
+        if not isinstance(exit_request.code, int):
             raise
-        code = ended.code
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends, and how is settled
+        code = exit_request.code
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late Ctrl-C must not change the exit code
     standard_streams.leave(code)
 
 

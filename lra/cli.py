@@ -1,8 +1,8 @@
-"""The verbs of `lra`, and how errors reach the person at the keyboard.
+"""The verbs of `lra`, and the messages that a user gets for an error.
 
-Exit codes: 0 done; 1 a check failed, a run crashed or was stopped from outside, a single run
-failed, or a bug was met; 2 something to correct in the command, its configuration, its files or
-their disk; 130 interrupted by Ctrl-C, 143 by SIGTERM, 138 by SIGUSR1.
+Exit codes: 0: success. 1: a check failed, a run crashed or was stopped from outside, a single run
+failed, or lra has a bug. 2: the user must correct the command, the configuration, a file or the
+disk. 130: interrupted by Ctrl-C; 143: by SIGTERM; 138: by SIGUSR1.
 """
 
 import importlib
@@ -22,11 +22,11 @@ from lra.terminal import streams as standard_streams
 from lra.terminal.screen import plainly_written
 
 MOST_CHARACTERS, WIDTH = 2_000, 100
-"""Of a message, and of a line of help."""
+"""The longest message, and the longest line of help, in characters."""
 alone = False
-"""Whether this process is the program `lra` and nothing more, so that others may be its forks."""
+"""Whether this process is the program `lra` itself, so that runs may be forks of it."""
 OURS = [Path(__file__).parent, *(Path(rooms.__file__).parents[1] / room for room in rooms.ROOMS)]
-"""Folders of our own sources."""
+"""Folders with the source files of lra."""
 
 
 VERBS = {
@@ -37,18 +37,18 @@ VERBS = {
     "watch": "show how far a sweep is, and which workers run it",
     "work": "start a worker for a submitted sweep",
     "report": "write tables, figures and a page from stored results",
-    "compare": "tell whether one model is better than another, with p-values",
+    "compare": "test whether one model is better than another, with p-values",
     "dashboard": "print a script that makes a W&B workspace",
     "list": "list models, tasks, hardware and experiments to choose from",
     "data": "prepare, check or look at the data of a task",
     "doctor": "check this machine, with a remedy for each problem",
-    "verify": "test a mixer, ours or yours, against the contract",
+    "verify": "check a mixer of lra or your own mixer: masks, padding, states and cost",
     "generate": "write text with a trained language model",
     "show": "show one stored run: its score, settings, and how to rerun it",
     "clean": "show what fills the disk, and remove it",
-    "completion": "complete arguments with TAB in your shell",
+    "completion": "make your shell complete arguments with TAB",
 }
-"""What each does; `lra.commands.NAME` has a function `main(argv) -> exit code`."""
+"""A summary of each verb; `lra.commands.VERB` has a function `main(argv) -> exit code`."""
 
 HELP = """\
 lra: a benchmark harness for models of long sequences.
@@ -74,8 +74,8 @@ usage: lra run [-m] [-q | -v] [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...
 
 examples:
   lra run model=performer task=listops                       train one model
-  lra run -m model=linear,softmax seed=0,1,2                 a sweep: every combination
-  lra run -m model=all                                       every model; or model=causal
+  lra run -m model=linear,softmax seed=0,1,2                 a sweep of every combination
+  lra run -m model=all                                       every model (or model=causal)
   lra run +experiment=quickstart                             a prepared experiment
   lra run +experiment=lra_table1 scale=tiny seed=0           a published table, much smaller
   lra run model=linear optim.steps=500 model.mixer.chunk=64  change single options
@@ -108,15 +108,16 @@ def main(argv: list[str]) -> int:
     """Run one command line and return its exit code.
 
     Args:
-        argv: The words after `lra`.
+        argv: The arguments after `lra`.
     """
-    # PyArrow's own allocator reserves a GiB of addresses, which a limited shell does not have.
+    # PyArrow's own allocator reserves a GiB of addresses, which fails under a small `ulimit -v`.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     with plainly_written():
-        return _ended(argv)
+        return _dispatch_and_catch(argv)
 
 
-def _ended(argv: list[str]) -> int:
+def _dispatch_and_catch(argv: list[str]) -> int:
+    """Run one command line; print any error and return the exit code that belongs to it."""
     try:
         try:
             code = dispatch(argv)
@@ -129,10 +130,10 @@ def _ended(argv: list[str]) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        standard_streams.give_up_output()  # the reader left, as in `lra list | head`
+        standard_streams.give_up_output()  # the reader of a pipe ended, as in `lra list | head`
         return 141
-    except Exception as error:  # noqa: BLE001  the last stop: nothing is swallowed, all is printed
-        if any(isinstance(cause, KeyboardInterrupt) for cause in _causes(error)):
+    except Exception as error:  # noqa: BLE001  `explain` prints every error that reaches this line
+        if any(isinstance(cause, KeyboardInterrupt) for cause in _collect_causes(error)):
             print("interrupted", file=sys.stderr)
             return 130
         if isinstance(error, standard_streams.OutputError):
@@ -140,29 +141,31 @@ def _ended(argv: list[str]) -> int:
         return explain(error, argv)
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    """Return an error and all that led to it."""
+def _collect_causes(error: BaseException) -> list[BaseException]:
+    """Return `error` and all errors that Python recorded as its causes, directly or indirectly."""
     causes = [error]
-    for cause in causes:
+    for cause in causes:  # the list grows while it is read
         reasons = (cause.__cause__, cause.__context__)
         causes += [reason for reason in reasons if reason is not None and reason not in causes]
     return causes
 
 
-def _memory_error(error: BaseException) -> str:
-    """Return what was said where memory was exhausted; "" where it was not."""
-    found = next((cause for cause in _causes(error) if out_of_memory(cause)), None)
-    return "" if found is None else short(str(found) or type(found).__name__, LONGEST_REASON)
+def _describe_memory_error(error: BaseException) -> str:
+    """Return the text of the out-of-memory error among the causes of `error`; "" without one."""
+    exhausted = next((cause for cause in _collect_causes(error) if out_of_memory(cause)), None)
+    if exhausted is None:
+        return ""
+    return short(str(exhausted) or type(exhausted).__name__, LONGEST_REASON)
 
 
 def dispatch(argv: list[str]) -> int:
-    """Find the verb and hand it the remaining words untouched."""
-    if ended := [word for word in argv if word.endswith("\r")]:
+    """Call the verb `argv[0]` with the remaining arguments, and return its exit code."""
+    if windows_words := [word for word in argv if word.endswith("\r")]:
         raise CommandError(
-            f"{short(ascii(ended[0]))} ends with a carriage return, so the script has Windows line "
-            "ends: save the script with Unix line ends (sed -i 's/\\r$//' FILE)"
+            f"{short(ascii(windows_words[0]))} ends with a carriage return, so the script has "
+            "Windows line ends. Save the script with Unix line ends (sed -i 's/\\r$//' FILE)"
         )
-    if "_ARGCOMPLETE" in os.environ:  # the script of a shell asks, by a call without words
+    if "_ARGCOMPLETE" in os.environ:  # for a completion, the shell calls `lra` without arguments
         argv = ["completion"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {name:11} {summary}" for name, summary in VERBS.items())
@@ -183,42 +186,45 @@ def dispatch(argv: list[str]) -> int:
     if word == "run" and ("-h" in rest or "--help" in rest):
         print(RUN_HELP.format(choices=run_choices()), end="")
         return 0
-    from lra.tasks.data.signals import stoppable  # what a list does not need
+    from lra.tasks.data.signals import stoppable  # imported late: the help above does not need it
 
     with stoppable():
         return int(importlib.import_module(f"lra.commands.{word}").main(rest))
 
 
 def run_choices() -> str:
-    """Return the names that each group of the configuration offers, in columns."""
+    """Return the names of each configuration group, printed in columns like those of `ls`."""
     from lra.composition.catalogue import names, words
 
     lines = []
     for group, word in words().items():
         listed = names(group)
-        wide = max(map(len, listed)) + 2
-        count = -(-len(listed) // ((WIDTH - 15) // wide))  # of lines
-        for number in range(count):
-            row = "".join(name.ljust(wide) for name in listed[number::count])
+        column_width = max(map(len, listed)) + 2
+        line_count = -(-len(listed) // ((WIDTH - 15) // column_width))  # division rounded up
+        for number in range(line_count):
+            row = "".join(name.ljust(column_width) for name in listed[number::line_count])
             lines.append(f"  {'' if number else word + '=':13}{row}".rstrip())
     return "\n".join(lines)
 
 
 def explain(error: Exception, argv: Sequence[str] = ()) -> int:
-    """Print `error` as one message where a person can act on it, else as a traceback.
+    """Print `error` as one message if the user can act on it, otherwise as a traceback.
 
     Args:
-        error: What was raised.
-        argv: The words that led to it: a message has the beginning of very long ones.
+        error: The exception that a verb raised.
+        argv: The arguments of the command; a message shortens very long ones.
+
+    Returns:
+        The exit code: 2 if the user can act on the error, 1 for a bug.
     """
-    if said := _memory_error(error):
+    if reason_given := _describe_memory_error(error):
         error = CommandError(
-            f"not enough memory ({said}). What was written is safe. Raise the limit (ulimit -v, or "
-            "that of the job), end other programs, or choose a smaller model or batch"
+            f"not enough memory ({reason_given}). What was written is safe. Raise the memory limit "
+            "(of ulimit -v or of the job), end other programs, or choose a smaller model or batch"
         ).with_traceback(error.__traceback__)
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         error = CommandError(
-            "torch is not installed, and this command needs it: pip install torch"
+            "this command needs torch, which is not installed. Install it by: pip install torch"
         ).with_traceback(error.__traceback__)
     if shows_tracebacks() or not is_actionable(error):
         traceback.print_exception(error)
@@ -227,20 +233,21 @@ def explain(error: Exception, argv: Sequence[str] = ()) -> int:
 
         complain(short_message(message(error), argv))
         return 2
-    where = _in_code_of_ones_own(error)
-    blame = f"a bug at {where}" if where else "a bug in lra or in a package that it uses"
-    print(f"lra: this is {blame}, not in your input.", file=sys.stderr)
+    line = _locate_user_code(error)
+    blame = f"a bug at {line}" if line else "a bug in lra or in a package that it uses"
+    print(f"lra: this is {blame}; your input is not the cause.", file=sys.stderr)
     return 1
 
 
-def _in_code_of_ones_own(error: Exception) -> str:
-    """Return where the user's own code, which lra called, raised an error; "" where it did not."""
+def _locate_user_code(error: Exception) -> str:
+    """Return the line of the user's own code that raised `error`; "" if it was not their code."""
     import sysconfig
 
     packages = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
     frames = traceback.extract_tb(error.__traceback__)
-    called = next((n for n, at in enumerate(frames) if Path(at.filename) == Path(__file__)), 0)
-    for frame in reversed(frames[called:]):
+    # Frames before this file belong to whatever started lra, for example a test.
+    first = next((n for n, at in enumerate(frames) if Path(at.filename) == Path(__file__)), 0)
+    for frame in reversed(frames[first:]):
         file = Path(frame.filename)
         if any(file.is_relative_to(folder) for folder in OURS):
             return ""
@@ -250,15 +257,19 @@ def _in_code_of_ones_own(error: Exception) -> str:
 
 
 def shows_tracebacks() -> bool:
-    """Tell whether LRA_DEBUG asks for the traceback of every error."""
+    """Return whether LRA_DEBUG asks for the traceback of every error."""
     return os.environ.get("LRA_DEBUG", "") not in ("", "0")
 
 
 def message(error: Exception) -> str:
-    """Return the text of `error`; those of the system name file and reason, faults the way out."""
+    """Return the text of `error`.
+
+    For an error of the operating system, the text names the file, the reason and, if lra knows one,
+    a remedy.
+    """
     if isinstance(error, OSError) and error.strerror:
-        said = error.filename and (is_fault(error) or leads_nowhere(error.filename))
-        remedy = way_out(error, reading=True) if said else ""
+        needs_remedy = error.filename and (is_fault(error) or leads_nowhere(error.filename))
+        remedy = way_out(error, reading=True) if needs_remedy else ""
         if holds_cache(error.filename):
             remedy = ANOTHER
         return reason(error) + (f"; {remedy}" if remedy else "")
@@ -266,19 +277,20 @@ def message(error: Exception) -> str:
 
 
 def short_message(text: str, argv: Sequence[str]) -> str:
-    """Return a message with no more than the beginning of long words and values of `argv`."""
+    """Return `text` with long arguments and values of `argv` cut to their beginning."""
     values = [value for word in argv for value in (word, *re.split(r"[=,]", word))]
+    # The longest first: an argument contains its value.
     for value in sorted({v for v in values if len(v) > 2 * LONGEST}, key=len, reverse=True):
         text = text.replace(value, short(value))
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS // 2]} …"
 
 
 def is_actionable(error: Exception) -> bool:
-    """Tell an error that the user can mend from a bug.
+    """Return whether the user can mend the cause of `error`; otherwise it is a bug.
 
-    Mendable are: the error types that our packages define; operating-system errors (missing file,
-    no permission, full disk); refusals by Hydra and OmegaConf; and a ValueError that our own code
-    raises. A ValueError from inside numpy or torch is a bug and keeps its traceback.
+    The user can mend these errors: the error types that lra defines; errors of the operating system
+    (missing file, no permission, full disk); errors of Hydra and OmegaConf; and a ValueError that
+    code of lra raises. A ValueError from inside numpy or torch is a bug, so its traceback is shown.
     """
     origin = type(error).__module__.partition(".")[0]
     if origin in ("lra", "hydra", "omegaconf") or isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""What is wrong with what a person gave, and answers to an unknown name: near matches, a list."""
+"""Errors that the user can mend, and messages for unknown names with similar names or a list."""
 
 import difflib
 import re
@@ -11,7 +11,7 @@ LISTED = {
     **{kind: f"lra list {kind}s" for kind in ("model", "task", "experiment", "protocol")},
     **dict.fromkeys(("name", "group"), "lra list"),
 }
-"""What prints all names of a kind."""
+"""The command that prints all names of a kind."""
 OTHER_NAMES = {
     "transformer": "softmax", "vanilla": "softmax", "attention": "softmax", "full": "softmax",
     "flash": "sdpa", "flash_attention": "sdpa", "flashattention": "sdpa", "mha": "softmax",
@@ -27,48 +27,49 @@ OTHER_NAMES = {
     "published": "full", "rope": "rotary", "recall": "mqar", "associative_recall": "mqar",
     "laptop": "cpu",
 }  # fmt: skip
-"""What others call our models, tasks, runners, loggers and machines."""
+"""Common names of models, tasks, runners, loggers and machines, with the name in lra."""
 OTHER_OPTIONS = {
     "lr": "peak_learning_rate", "wd": "weight_decay", "batch": "batch_size", "bs": "batch_size",
     "layers": "depth", "n_layers": "depth", "num_layers": "depth", "n_layer": "depth",
     "d_model": "width", "hidden": "width", "hidden_size": "width", "n_embd": "width",
     "n_heads": "heads", "num_heads": "heads", "n_head": "heads", "d_ff": "feed_forward_width",
 }  # fmt: skip
-"""What others call our options."""
+"""Common names of options, with the name in lra."""
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the key and the way out."""
+    """A configuration that cannot be used; the message names the key and the remedy."""
 
 
 class CommandError(ValueError):
-    """A command line that cannot be run; the message names what could."""
+    """A command line that cannot be run; the message says how to correct it."""
 
 
 class UnknownName(ValueError):
-    """A user's name that stands for nothing; the message lists what would."""
+    """A name, given by the user, that does not exist; the message lists the names that do."""
 
 
 def near(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
-    """Return the known names that resemble `name`, best first, whatever their case."""
+    """Return at most `most` of `names` that resemble `name`, best first; case is ignored."""
     by_lower = {candidate.lower(): candidate for candidate in names}
-    cutoff = 0.6 if len(name) > 3 else 0.7  # gpu is not near to cpu
+    cutoff = 0.6 if len(name) > 3 else 0.7  # so that `gpu` does not suggest `cpu`
     matches = difflib.get_close_matches(name.lower(), by_lower, n=most, cutoff=cutoff)
     return [by_lower[match] for match in matches]
 
 
 def known_as(name: str, existing: Collection[str]) -> str | None:
-    """Return which of the names is ours for what others call `name`, if any."""
-    other = OTHER_NAMES.get(_plain(name))
+    """Return the name in lra of what is elsewhere called `name`; None if not in `existing`."""
+    other = OTHER_NAMES.get(_normalize_name(name))
     return other if other in existing else None
 
 
 def respelt(name: str, existing: Iterable[str]) -> str | None:
-    """Return which of the names is this one but for case and separators, if any."""
-    return next((each for each in existing if _plain(each) == _plain(name)), None)
+    """Return the existing name that equals `name` except for case and separators, or None."""
+    wanted = _normalize_name(name)
+    return next((known for known in existing if _normalize_name(known) == wanted), None)
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[\W_]+", "_", name.lower())
 
 
@@ -81,28 +82,28 @@ def unknown(
     listed: bool = True,
     saying: str = "",
 ) -> str:
-    """Return the message of the error to raise for `name`.
+    """Return the error message for a `name` that does not exist.
 
     Args:
-        kind: What was asked for, in the singular: model, task, option of Performer.
-        name: The value seen.
-        existing: Every value that would have done; of more than `MOST_NAMES` not all are listed.
-        way_out: One more sentence, for what is not a slip of the pen.
-        listed: Whether `lra list` prints them: of results it does not.
-        saying: How the text begins, where it is not with `unknown KIND NAME`.
+        kind: The kind of thing that was asked for, in the singular: model, option of Performer.
+        name: The name that the user gave.
+        existing: Every valid name. If there are more than `MOST_NAMES`, some are not printed.
+        way_out: One more sentence, for a user who did not simply mistype.
+        listed: Whether `lra list` prints the valid names; it does not for names in results.
+        saying: The beginning of the text; if empty, `unknown KIND NAME`.
 
     Returns:
         A text like: unknown model 'perfomer': did you mean 'performer'? Known models: ...
     """
     names = sorted(existing)
     same = respelt(name, names)
-    # S4D is a protocol of ours, and what others call the model s4.
+    # A respelt name wins: `S4D` is the protocol s4d, though OTHER_NAMES maps it to the model s4.
     other = None if same else known_as(name, names)
-    found = [same] if same else [] if other else near(short(name), names)
-    matches = [*map(repr, found)]
+    candidates = [same] if same else [] if other else near(short(name), names)
+    matches = [*map(repr, candidates)]
     message = saying or f"unknown {kind} {short(name)!r}"
     if other:
-        message += f": it is called {other!r} here."
+        message += f": lra calls it {other!r}."
     elif matches:
         message += f": did you mean {' or '.join(matches)}?"
     else:

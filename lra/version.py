@@ -1,6 +1,6 @@
-"""The version of lra: that of its wheel, and in a clone that of the commit which is checked out.
+"""The version of lra: the version of its wheel or, in a clone, of the commit that is checked out.
 
-A tag is a version, and the commits after v0.2.0 are 0.2.1.devN+gCOMMIT, as the wheel is named.
+A tag v0.2.0 is version 0.2.0. The Nth commit after it is 0.2.1.devN+gCOMMIT, as its wheel is named.
 """
 
 import subprocess
@@ -12,10 +12,10 @@ HERE = Path(__file__).parent
 
 @cache
 def lra_version() -> str:
-    """Return it; what is neither installed nor a clone is 0+unknown."""
-    if (HERE.parent / ".git").exists() and (described := _described()):
-        return described
-    from importlib import metadata  # a fifth of the time of `lra list`
+    """Return the version of lra; `0+unknown` if lra is neither installed nor a clone."""
+    if (HERE.parent / ".git").exists() and (version := _read_git_version()):
+        return version
+    from importlib import metadata  # imported late: it takes a fifth of the time of `lra list`
 
     try:
         return metadata.version("lra")
@@ -23,11 +23,14 @@ def lra_version() -> str:
         return "0+unknown"
 
 
-def _described() -> str:
-    text = _git("describe", "--tags", "--long", "--dirty", "--abbrev=9", "--match", "v*")
-    if not text:  # no release yet
-        count, commit = _git("rev-list", "--count", "HEAD"), _git("rev-parse", "--short=9", "HEAD")
+def _read_git_version() -> str:
+    """Return the version of the commit that is checked out; "" if git fails."""
+    text = _run_git("describe", "--tags", "--long", "--dirty", "--abbrev=9", "--match", "v*")
+    if not text:  # no tag exists yet
+        count = _run_git("rev-list", "--count", "HEAD")
+        commit = _run_git("rev-parse", "--short=9", "HEAD")
         return f"0.1.dev{count}+g{commit}" if commit else ""
+    # For example v0.2.0-3-gCOMMIT-dirty: three commits after the tag, with uncommitted changes.
     tag, count, commit, *dirty = text.removeprefix("v").split("-")
     if count == "0" and not dirty:
         return tag
@@ -35,8 +38,8 @@ def _described() -> str:
     return f"{'.'.join(first)}.{int(last) + 1}.dev{count}+{'.'.join((commit, *dirty))}"
 
 
-def _git(*words: str) -> str:
-    """Return what git says of the clone; "" where it does not answer."""
+def _run_git(*words: str) -> str:
+    """Return what `git WORDS` prints in the clone; "" if git is missing, fails or hangs."""
     try:
         done = subprocess.run(
             ["git", "-C", str(HERE.parent), *words],

@@ -112,8 +112,8 @@ def test_waiting_for_quiet_is_no_advice_where_a_quota_holds_back(
     line = command.advice_if_disturbed(sweep, ["model=linear"])
     assert "disturbed 1 of 3 runs" in line
     assert ("may use 1.5 processors" in line) == wanted
-    assert ("raise the quota to 2, or set hardware.threads=1" in line) == wanted
-    assert ("once it is quiet" in line) != wanted
+    assert ("Raise the limit to 2, or set hardware.threads=1" in line) == wanted
+    assert ("When the machine is quiet" in line) != wanted
 
 
 @pytest.mark.parametrize(

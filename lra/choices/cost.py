@@ -76,7 +76,7 @@ def _stored(words: list[str], results: Path) -> Iterator[tuple[Run, int | None]]
         raise CommandError(f"--cost takes one run at a time: got {' '.join(words)}")
     if not results.is_dir():
         raise FileNotFoundError(
-            f"there is no results folder {results.resolve()}: name yours by --results DIR"
+            f"there is no results folder {results.resolve()}; set its path by --results DIR"
         )
     store = Store(results)
     key = store.find(words[0])

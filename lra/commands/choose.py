@@ -1,4 +1,4 @@
-"""`lra choose`: the families that serve a length on a machine, ranked."""
+"""`lra choose`: rank the families that can process a sequence length on a machine."""
 
 import argparse
 import json
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 1
-"""Of what `--json` prints."""
+"""The version of the JSON that `--json` prints."""
 USAGE = (
     "lra choose length=N hardware=NAME [gib=N] [causal] [task=NAME] "
     "[width=N heads=N depth=N batch=N]"
 )
 ABOUT = """\
-Find the models that suit a sequence length and a machine: whether each fits into memory, its time,
-and the speed and the scores that were measured before. It counts operations and starts no run.
+Find the models that suit a sequence length and a machine. For each model, you see whether it fits
+into memory, its forecast time, and measured speeds and scores from stored and published rows.
+This command counts operations; it starts no run.
 """
 EXAMPLES = """\
 examples:
@@ -37,54 +38,57 @@ Other arguments of `lra run` work too: model=linear,mamba, size=base, model.back
 default is size=tiny. The forecasts are those of `lra plan`.
 """
 RANKED = {
-    "forecast": "the forecast time of a training step, as lra plan counts it",
-    "time": "measured time compared with exact attention (lengths are in the notes); times of "
-    "another kind of device or direction come last",
+    "forecast": "the time of a training step that lra plan forecasts",
+    "time": "the measured time of a training step divided by the time of exact attention; the "
+    "notes name the lengths; models timed only on another kind of device (CPU or GPU) or in the "
+    "other direction (causal or not) come last",
     "memory": "the forecast memory of a training step",
-    "operations": "the multiply-adds of a forward pass",
+    "operations": "the number of multiply-adds in a forward pass",
     "prefill": "the forecast time of a forward pass over one text",
     "token": "the forecast time to generate one more token after a text of this length",
-    "state": "the bytes of the state after reading one text; models without a state come last",
-    "quality": "scores from papers, then scores from rows; their settings differ, see the notes",
+    "state": "the size in bytes of the state after reading one text; models that have no state "
+    "are listed last",
+    "quality": "scores from papers, then scores from rows; the notes name their settings, which "
+    "differ",
 }
 UNKNOWN = "–"
 LEGEND = {
     "params": "thousands of trainable parameters",
-    "kMAC": "thousands of multiply-adds per token of a forward pass; exact causal attention counts "
-    "all pairs, except blocks that the forgetting family skips on a CPU",
-    "reach": "number of tokens: how far back or ahead an output can depend on; all: the whole "
-    "sequence",
-    "GiB": "peak memory of a training step; !: more than the machine has",
-    "step": "time of a training step: a forecast, or measured where a note follows; OOM: out of "
-    "memory",
+    "kMAC": "thousands of multiply-adds per token in a forward pass; causal exact attention is "
+    "counted with all pairs of tokens, but without the blocks that model=forgetting skips on a CPU",
+    "reach": "the largest distance, in tokens, between an output and an input that it depends on; "
+    "`all` means the whole sequence",
+    "GiB": "peak memory of a training step; ! marks more memory than the machine has",
+    "step": "forecast time of a training step, or its measured time if a letter in brackets names "
+    "a note; OOM means out of memory",
     "prefill": "forecast time to read one text",
-    "token": "forecast time of one more token; runner=decode measures it",
-    "state": "bytes (K, M, G: powers of 1024) of the state after one text, in float32",
-    "x sdpa": "measured time of a training step divided by that of exact attention (SDPA); in "
-    "parentheses: of another kind of device or direction",
+    "token": "forecast time to generate one more token; runner=decode measures it",
+    "state": "size in bytes (K, M, G: powers of 1024) of the float32 state after reading one text",
+    "x sdpa": "measured time of a training step divided by the time of exact attention (SDPA); "
+    "parentheses mark another kind of device or direction",
     "rows": "test score on the task, from stored or published rows",
     "paper": "test score on the task, as papers report it",
-    UNKNOWN: "unknown, or impossible for this model",
+    UNKNOWN: "the value is unknown, or impossible for this model",
 }
 KERNELS = (
-    "kernels: all models use standard PyTorch operations, and sdpa its fused attention; special "
-    "kernels (flash-linear-attention, mamba-ssm) can be several times faster"
+    "All models use standard PyTorch operations, and sdpa uses PyTorch's fused attention. "
+    "Specialised kernels (flash-linear-attention, mamba-ssm) can be several times faster"
 )
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the arguments of `lra choose`; its other words are those of `lra run`."""
+    """Return the parser of `lra choose`, which leaves arguments of `lra run` unparsed."""
     args = parser_beside_words("lra choose", USAGE, ABOUT, EXAMPLES)
     args.add_argument(
         "--by", default="forecast", metavar="KEY", help=f"{', '.join(KEYS)}; default: forecast"
     )
     args.add_argument("--json", action="store_true", help="print one JSON object")
-    add_results(args, "a results folder, whose rows are preferred to published ones; ")
+    add_results(args, "a results folder; its rows replace published rows of the same models; ")
     return args
 
 
 def main(argv: list[str]) -> int:
-    """Print the screen of the words after `lra choose`."""
+    """Print the ranked families; return 1 if a damaged file excludes runs."""
     flags, words = parser().parse_known_args(argv)
     frame, left_out = screen(words, by=flags.by, results=flags.results)
     if flags.json:
@@ -92,33 +96,39 @@ def main(argv: list[str]) -> int:
         families = plain.to_dict("records")
         print(json.dumps({"schema": SCHEMA, **frame.attrs, "by": flags.by, "families": families}))
     else:
-        _print(frame, flags.by)
+        _print_ranking(frame, flags.by)
     for line in left_out:
         print(f"excluded: {line}", file=sys.stderr)
     return 1 if left_out else 0
 
 
 class _Notes:
-    """Sources, each with a letter where it is first named."""
+    """Gives each source of a number a letter (a, b, …), in the order of first use."""
 
     def __init__(self) -> None:
         self.letters: dict[str, str] = {}
 
     def marked(self, text: str, source: str) -> str:
-        """Return a number with the letter of its source; without a source it is not known."""
+        """Return `text` with the letter of its source, as 0.5[a]; `UNKNOWN` without a source."""
         if not source:
             return UNKNOWN
         number = len(self.letters)
-        letter = ("" if number < 26 else chr(96 + number // 26)) + chr(97 + number % 26)
+        letter = ("" if number < 26 else chr(96 + number // 26)) + chr(97 + number % 26)  # z, aa
         return f"{text}[{self.letters.setdefault(source, letter)}]"
 
 
-def _print(frame: "pd.DataFrame", by: str) -> None:
-    serving: list[dict[Any, Any]] = frame[frame["serves"]].to_dict("records")
+def _print_ranking(frame: "pd.DataFrame", by: str) -> None:
+    """Print the table of the families that can do the task, its legend and its notes.
+
+    Args:
+        frame: What `lra.choose` returns, a line for each family.
+        by: The rank that the user asked for, a key of `RANKED`.
+    """
+    suitable: list[dict[Any, Any]] = frame[frame["serves"]].to_dict("records")
     notes, absent = _Notes(), set[str]()
     absent |= {"rows", "paper"} if frame.attrs["no_scores"] else set()
     absent |= {"token", "state"} if frame["token_s"].isna().all() else set()
-    lines = [_entries(line, notes, length=frame["reach"].max()) for line in serving]
+    lines = [_format_family(line, notes, length=frame["reach"].max()) for line in suitable]
     head = [name for name in ("model", *LEGEND) if name not in {*absent, UNKNOWN}]
     print(frame.attrs["setting"])
     print(f"ranked by {RANKED[by]}")
@@ -129,80 +139,91 @@ def _print(frame: "pd.DataFrame", by: str) -> None:
     for name, meaning in LEGEND.items():
         if name not in absent:
             print(f"{name:<7} {meaning}")
-    for sentence in _sentences(frame, serving, notes):
+    for sentence in _write_notes(frame, suitable, notes):
         print(sentence)
 
 
-def _entries(line: dict[str, Any], notes: _Notes, *, length: float) -> dict[str, str]:
+def _format_family(line: dict[str, Any], notes: _Notes, *, length: float) -> dict[str, str]:
+    """Return the printed entries of one family by column.
+
+    Args:
+        line: A line of the frame that `lra.choose` returns.
+        notes: Collects the sources of measured numbers.
+        length: The reach of a family that reads the whole sequence, in tokens.
+    """
     ratio, fits, reach = line["time_ratio"], line["fits"] is not False, line["reach"]
-    times = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
-    paper = _known(line["paper_score"], lambda score: f"{score:.1f}")
+    ratio_text = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+    paper = _format_known(line["paper_score"], lambda score: f"{score:.1f}")
+    memory = _format_known(line["memory_bytes"], lambda n: f"{n / 2**30:.2f}{'' if fits else '!'}")
     return {
         "model": line["model"],
-        "params": _known(line["parameters"], lambda n: f"{n / 1e3:,.0f}"),
-        "kMAC": _known(line["multiply_adds"], lambda n: f"{n / 1e3:,.0f}"),
-        "reach": "all" if reach == length else _known(reach, lambda n: f"{n:,.0f}"),
-        "GiB": _known(line["memory_bytes"], lambda n: f"{n / 2**30:.2f}{'' if fits else '!'}"),
-        "step": _step(line, notes),
-        "prefill": _known(line["prefill_s"], _time),
-        "token": _known(line["token_s"], _time),
-        "state": _known(line["state_bytes"], _bytes),
+        "params": _format_known(line["parameters"], lambda n: f"{n / 1e3:,.0f}"),
+        "kMAC": _format_known(line["multiply_adds"], lambda n: f"{n / 1e3:,.0f}"),
+        "reach": "all" if reach == length else _format_known(reach, lambda n: f"{n:,.0f}"),
+        "GiB": memory,
+        "step": _format_step(line, notes),
+        "prefill": _format_known(line["prefill_s"], _format_seconds),
+        "token": _format_known(line["token_s"], _format_seconds),
+        "state": _format_known(line["state_bytes"], _format_bytes),
         "x sdpa": notes.marked(
-            times if line["time_ratio_alike"] else f"({times})", line["time_ratio_source"]
+            ratio_text if line["time_ratio_alike"] else f"({ratio_text})",
+            line["time_ratio_source"],
         ),
         "rows": notes.marked(f"{line['score']:.3g}", line["score_source"]),
         "paper": notes.marked("FAIL" if paper == UNKNOWN else paper, line["paper_score_source"]),
     }
 
 
-def _step(line: dict[str, Any], notes: _Notes) -> str:
+def _format_step(line: dict[str, Any], notes: _Notes) -> str:
+    """Return the time of a training step: a forecast, or a measured time with its source."""
     if not line["step_source"]:
-        return _known(line["step_s"], _time)
-    return notes.marked("OOM" if line["fits"] is False else _time(line["step_s"]),
-                        line["step_source"])  # fmt: skip
+        return _format_known(line["step_s"], _format_seconds)
+    measured = "OOM" if line["fits"] is False else _format_seconds(line["step_s"])
+    return notes.marked(measured, line["step_source"])
 
 
-def _known(number: float, text: Callable[[float], str]) -> str:
-    return UNKNOWN if math.isnan(number) else text(number)
+def _format_known(number: float, formatter: Callable[[float], str]) -> str:
+    return UNKNOWN if math.isnan(number) else formatter(number)
 
 
-def _time(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:.3g}s" if seconds >= 1 else f"{seconds * 1e3:.3g}ms"
 
 
-def _bytes(size: float) -> str:
+def _format_bytes(size: float) -> str:
     power = min(3, int(math.log(max(size, 1), 1024)))
     return f"{size / 1024**power:.3g}{' KMG'[power].strip()}"
 
 
-def _sentences(
-    frame: "pd.DataFrame", serving: Sequence[dict[str, Any]], notes: _Notes
+def _write_notes(
+    frame: "pd.DataFrame", suitable: Sequence[dict[str, Any]], notes: _Notes
 ) -> Iterator[str]:
-    """Yield the sources, what is not known, and who cannot serve."""
+    """Yield a line for each source, each unknown value and each excluded family."""
     for source, letter in notes.letters.items():
         yield f"[{letter}] {source}"
     if frame.attrs["no_scores"]:
         yield frame.attrs["no_scores"]
     if frame.attrs["device"] == "cuda":
         yield KERNELS
-    stateless = [line["model"] for line in serving if line["reason"].startswith("no state")]
+    stateless = [line["model"] for line in suitable if line["reason"].startswith("no state")]
     if stateless:
         yield (
             "these models have no state, so each new token needs a pass over the whole text: "
             f"{', '.join(stateless)}"
         )
-    for line in serving:
+    for line in suitable:
         if line["reason"] and line["model"] not in stateless:
             yield f"{line['model']}: {line['reason']}"
-    late = [line["model"] for line in serving if line["fits"] is False]
-    if late:
+    too_large = [line["model"] for line in suitable if line["fits"] is False]
+    if too_large:
         yield (
-            f"these need more memory than the machine has: {', '.join(late)}; try a smaller batch=N"
+            "these models need more memory than the machine has, so try a smaller batch=N: "
+            f"{', '.join(too_large)}"
         )
-    refused = dict(frame[~frame["serves"]][["model", "reason"]].to_numpy().tolist())
-    two_sided = [name for name in refused if f", {CAUSAL}, " in frame.attrs["setting"]
-                 and name not in sets()[CAUSAL]]  # fmt: skip
-    if two_sided:
-        yield f"excluded, as they are bidirectional only: {', '.join(two_sided)}"
-    for name in refused.keys() - two_sided:
-        yield f"excluded: {name}: {refused[name]}"
+    reasons = dict(frame[~frame["serves"]][["model", "reason"]].to_numpy().tolist())
+    bidirectional = [name for name in reasons if f", {CAUSAL}, " in frame.attrs["setting"]
+                     and name not in sets()[CAUSAL]]  # fmt: skip
+    if bidirectional:
+        yield f"these models are excluded, as they have no causal form: {', '.join(bidirectional)}"
+    for name in reasons.keys() - bidirectional:
+        yield f"{name} is excluded: {reasons[name]}"

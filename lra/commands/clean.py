@@ -1,4 +1,4 @@
-"""`lra clean`: what fills the disk, and its removal: sweeps, weights, superseded rows, data."""
+"""`lra clean`: list or remove sweeps, weights, superseded rows and data that fill the disk."""
 
 import argparse
 import json
@@ -20,13 +20,13 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra clean`."""
     args = Parser(
         prog="lra clean",
-        description="List what fills the disk, with sizes. With --yes, what is listed is removed.",
+        description="List what fills the disk, with sizes. With --yes, remove what you name.",
         epilog="""\
 examples:
   lra clean                          list everything
   lra clean sweeps quickstart        list one sweep
   lra clean sweeps quickstart --yes  remove it
-  lra clean data 'listops-*' --yes   remove prepared data by a pattern""",
+  lra clean data 'listops-*' --yes   remove all prepared data with a name like listops-...""",
     )
     args.add_argument(
         "kind", nargs="?", choices=list(KINDS), help="what to list or remove; default: all"
@@ -39,15 +39,16 @@ examples:
 
 
 def main(argv: list[str]) -> int:
-    """List what is there, or remove what is named."""
+    """List what fills the disk, or remove the items that the arguments name."""
     arguments = parser().parse_intermixed_args(argv)
     if arguments.yes and arguments.kind is None:
         raise CommandError(
-            f"--yes needs the name of what you want to remove: lra clean {'|'.join(KINDS)} --yes"
+            f"--yes removes one kind of files: give it, as in lra clean {'|'.join(KINDS)} --yes"
         )
     if arguments.results != Path("results") and not arguments.results.is_dir():
         raise FileNotFoundError(
-            f"there is no results folder {arguments.results.resolve()}: name yours by --results DIR"
+            f"there is no results folder {arguments.results.resolve()}; set its path by "
+            "--results DIR"
         )
     kinds = [arguments.kind] if arguments.kind else list(KINDS)
     items = [item for kind in kinds for item in KINDS[kind](arguments.results)]
@@ -64,7 +65,11 @@ def main(argv: list[str]) -> int:
             zip(items, sizes, strict=True), key=lambda pair: (kinds.index(pair[0].kind), -pair[1])
         )
         print_table([(item.kind, size_words(size), item.name, item.note) for item, size in pairs])
-    end = "" if arguments.kind is None else f"\n{size_words(sum(sizes))}: add --yes to remove it"
+    end = (
+        ""
+        if arguments.kind is None
+        else f"\nadd --yes to remove these files ({size_words(sum(sizes))})"
+    )
     if arguments.yes:
         check_idle(arguments.results, items)
         for item in items:
@@ -77,18 +82,21 @@ def main(argv: list[str]) -> int:
 
 
 def items_named(items: Sequence[Item], kind: str | None, names: Sequence[str]) -> list[Item]:
-    """Return the items of these names, all if there are none. Raises CommandError."""
+    """Return the items whose names match one of `names`, which may be patterns such as `list*`.
+
+    Without names, all items are returned. Raises CommandError for a name that matches none.
+    """
     for name in names:
         if not any(fnmatchcase(item.name, name) for item in items):
             known = [item.name for item in items]
-            begins = any(each.startswith(name) for each in known)
-            pattern = f" A pattern in quotes selects several: '{name}*'." if begins else ""
-            raise CommandError(unknown(f"name of {kind}", name, known) + pattern)
+            is_prefix = any(known_name.startswith(name) for known_name in known)
+            hint = f" To select all names that begin so, give '{name}*'." if is_prefix else ""
+            raise CommandError(unknown(f"name of {kind}", name, known) + hint)
     return [item for item in items if not names or any(fnmatchcase(item.name, n) for n in names)]
 
 
 def check_idle(results: Path, items: Sequence[Item]) -> None:
-    """Raise CommandError where a process uses what would go, or is about to."""
+    """Raise CommandError if a process uses, or will soon use, files that would be removed."""
     from lra.cluster.jobs import active
     from lra.cluster.plan import plan_folder
     from lra.cluster.submissions import submissions
@@ -97,22 +105,21 @@ def check_idle(results: Path, items: Sequence[Item]) -> None:
     kinds = {item.kind for item in items} & {"sweeps", "weights", "old", "data"}
     if not kinds:
         return
-    store, end = Store(results), "wait, or stop it (lra submit --stop SWEEP), then clean"
+    store = Store(results)
+    end = "wait until it is finished, or stop it (lra submit --stop SWEEP), then clean"
     busy = {} if kinds == {"data"} else store.claims()
     if busy:
-        at_work = sorted({key for item in items for key in item.cells} & busy.keys()) or sorted(
-            busy
-        )
+        affected = {key for item in items for key in item.cells} & busy.keys()
+        example = min(affected or busy)
         raise CommandError(
-            f"{results} has {number_of(len(busy), 'unfinished run')}, for example {at_work[0]}: "
-            f"{end}"
+            f"{results} has {number_of(len(busy), 'unfinished run')}, for example {example}: {end}"
         )
     users = users_of_data() if kinds == {"data"} else users_of_results(results)
     if users:
         titles = sorted({user.title for user in users.values()})
-        raise CommandError(f"{titles[0]} is under way and uses these files: {end}")
-    named = [item.name for item in items] if kinds == {"sweeps"} else store.sweeps()
-    for sweep in named:
+        raise CommandError(f"{titles[0]} is still running and uses these files: {end}")
+    sweeps = [item.name for item in items] if kinds == {"sweeps"} else store.sweeps()
+    for sweep in sweeps:
         if jobs := active(submissions(plan_folder(results, sweep))):
             raise CommandError(
                 f"workers of sweep {sweep} are running or starting, for example {jobs[0]}: {end}"
@@ -120,7 +127,7 @@ def check_idle(results: Path, items: Sequence[Item]) -> None:
 
 
 def size_words(count: float) -> str:
-    """Return a number of bytes in words: 12.3 MB."""
+    """Return a number of bytes with three digits and a unit, for example 12.3 MB."""
     unit = 0
     while count >= 999.5 and unit < len(UNITS) - 1:
         count, unit = count / 1000, unit + 1

@@ -1,4 +1,4 @@
-"""`lra compare`: is one model better than another? Needs no torch and no network."""
+"""`lra compare`: is one model better than another? It needs neither torch nor a network."""
 
 import argparse
 import json
@@ -11,46 +11,50 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra compare`."""
     args = Parser(
         prog="lra compare",
-        description="Tell whether one model is better than another. Runs of the same task and seed "
+        description="Test whether one model is better than another. Runs of the same task and seed "
         "form pairs; you get the mean difference with its 95 % interval, a p-value (paired t test, "
         "Holm's correction) and the smallest difference that these runs could detect. The exit "
         "code is 1 if a damaged file excludes runs.",
         epilog="""\
 examples:
-  lra compare linear sdpa --sweep tutorial    linear against sdpa, in one sweep
-  lra compare sdpa linear performer --best    each against the best
+  lra compare linear sdpa --sweep tutorial    compare sdpa with linear, in one sweep
+  lra compare sdpa linear performer --best    compare every model with the best of them
   lra compare optim.peak_learning_rate=1e-3 optim.peak_learning_rate=3e-3 --where model=linear""",
     )
     args.add_argument(
         "names", nargs="*", metavar="NAME",
-        help="two or more sides to compare, each with the first: the name of a model or baseline "
-        "in reports, or KEY=VALUE of an option or column; quotes join several conditions: 'linear "
-        "optim.steps=400'",
+        help="two or more groups of runs; the first is compared with every other. NAME is a model "
+        "or baseline as reports name it, or KEY=VALUE of an option or column; quotes join several "
+        "conditions, as in 'linear optim.steps=400'",
     )  # fmt: skip
-    args.add_argument("--best", action="store_true", help="compare each with the best one")
+    args.add_argument(
+        "--best", action="store_true", help="compare the best group of runs with every other"
+    )
     args.add_argument(
         "--untuned", action="store_true",
-        help="after a search, compare trainings with the options that it started from; default: "
-        "those with the options that it chose",
+        help="after a search, compare trainings with the options that the search started from; "
+        "default: trainings with the options that the search chose",
     )  # fmt: skip
-    args.add_argument("--metric", help="metric to compare; default: the first that all have")
+    args.add_argument(
+        "--metric", help="metric to compare; default: the first metric that all runs have"
+    )
     args.add_argument("--split", help="split of the data; default: test")
     args.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE",
-        help="only these runs, for example task=listops; repeatable",
+        help="compare only the runs with this value, for example task=listops; repeatable",
     )  # fmt: skip
     add_results(args)
     args.add_argument("--sweep", help="name of a sweep; default: every stored run")
     args.add_argument(
         "--rows", type=path_word, action="append", default=[],
-        help="a published file of rows, in place of a results folder; repeatable",
+        help="read a published file of rows, in place of a results folder; repeatable",
     )  # fmt: skip
     args.add_argument("--json", action="store_true", help="print one JSON object")
     return args
 
 
 def main(argv: list[str]) -> int:
-    """Print what the comparison shows, and its table."""
+    """Print the verdict and the table of a comparison; return 1 if a damaged file excludes runs."""
     choice = parser().parse_intermixed_args(argv)
     from lra.reports.comparison.wording import as_json, comparison_table, verdict
     from lra.results.comparing import compare_words

@@ -1,4 +1,4 @@
-"""`lra completion`: complete arguments with TAB in a shell, by argcomplete."""
+"""`lra completion`: make a shell complete arguments with TAB, through the package argcomplete."""
 
 import argparse
 import os
@@ -17,14 +17,17 @@ from lra.composition.yaml_text import load
 
 
 def main(argv: list[str]) -> int:
-    """Print the script of a shell; called by that script, say what the last word may become."""
+    """Print the completion script of a shell.
+
+    That script calls `lra` with _ARGCOMPLETE set; then this prints completions of the last word.
+    """
     if "_ARGCOMPLETE" in os.environ:
         line = argparse.ArgumentParser(add_help=False)
         line.add_argument("verb", choices=VERBS)
         line.add_argument("words", nargs="...").completer = candidates  # type: ignore[attr-defined]
         argcomplete.autocomplete(line)  # ends the process
     about = "Print a script with which your shell completes arguments with TAB."
-    example = 'example:\n  eval "$(lra completion bash)"   in ~/.bashrc'
+    example = 'example, a line for your ~/.bashrc:\n  eval "$(lra completion bash)"'
     parser = Parser("lra completion", description=about, epilog=example)
     parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="your shell")
     print(shellcode(["lra"], shell=parser.parse_args(argv).shell), end="")
@@ -32,7 +35,12 @@ def main(argv: list[str]) -> int:
 
 
 def candidates(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """Return what may stand in the place of `prefix`: names, options, or `key=value`."""
+    """Return the completions of `prefix`: names, options, or `key=value`.
+
+    Args:
+        prefix: What the user has typed of the last argument.
+        parsed_args: The verb, and in `words` the arguments before the last.
+    """
     before = parsed_args.words
     folders = [Path(folder) for flag, folder in pairwise(before) if flag == "--config-dir"]
     groups = {word: group for group, word in words(folders).items()}
@@ -42,14 +50,15 @@ def candidates(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[s
         return []
     key, equals, value = prefix.partition("=")
     if equals and key in groups:
-        done = value[: value.rfind(",") + 1]
-        return [f"{key}={done}{name}" for name in names(groups[key], folders)]
+        earlier_values = value[: value.rfind(",") + 1]  # `a,b,` of `a,b,c`
+        return [f"{key}={earlier_values}{name}" for name in names(groups[key], folders)]
     defaults = load(ours() / "config.yaml")["defaults"][1:]
-    chosen = {group: name for each in defaults for group, name in each.items()}
+    chosen = {group: name for default in defaults for group, name in default.items()}
     chosen |= dict(word.partition("=")[::2] for word in before)
     files = [f for g in groups.values() for f in choices(g, folders) if f.stem == chosen.get(g)]
     options = [option for f in files for option in (*choice_options(f), *shared_options(f))]
     if equals:
-        values = [("true", "false") if o.switch else o.values for o in options if o.key == key]
-        return [f"{key}={value}" for each in values for value in each]
+        same_key = [option for option in options if option.key == key]
+        values = [("true", "false") if option.switch else option.values for option in same_key]
+        return [f"{key}={value}" for option_values in values for value in option_values]
     return [f"{word}=" for word in (*groups, *(option.key for option in options))]

@@ -9,11 +9,11 @@ from lra.composition.yaml_text import load
 from lra.reports.dashboard.workspace import script
 
 PROJECT_OF = "wandb_online"
-"""The choice of `logger` whose project is the default."""
+"""The logger configuration that sets the default project and account."""
 
 
 def main(argv: list[str]) -> int:
-    """Parse the words after `lra dashboard`; print the script."""
+    """Print the script that the arguments `argv` ask for."""
     parser = Parser(
         prog="lra dashboard",
         description="Print a script that makes a W&B workspace over the runs of a project or a "
@@ -22,10 +22,11 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--sweep", help="name of a sweep; default: every run of the project")
     parser.add_argument(
-        "--project", type=_name, help="project of W&B; default: that of logger=wandb_online"
-    )
+        "--project", type=_check_name,
+        help="project of W&B; default: the project that logger=wandb_online uses",
+    )  # fmt: skip
     parser.add_argument(
-        "--entity", type=_name, help="account or team of W&B; default: your account"
+        "--entity", type=_check_name, help="account or team of W&B; default: your account"
     )
     choice = parser.parse_args(argv)
     logger = load(ours() / "logger" / f"{PROJECT_OF}.yaml")
@@ -40,9 +41,11 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _name(text: str) -> str:
+def _check_name(text: str) -> str:
+    """Return `text` if W&B accepts it as a name; raise ArgumentTypeError otherwise."""
     if not re.fullmatch(r"[^/\\#?%:\s]{1,128}", text) or not text.isprintable():
         raise argparse.ArgumentTypeError(
-            f"got {text!r}; wanted up to 128 characters, without spaces and any of / \\ # ? %% :"
+            f"got {text!r}; wanted a name of at most 128 characters that contains neither spaces "
+            "nor any of / \\ # ? %% :"
         )
     return text

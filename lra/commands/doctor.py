@@ -1,4 +1,4 @@
-"""`lra doctor`: what works on this machine; damage in a results folder; noise; speed."""
+"""`lra doctor`: check this machine or a results folder; measure the machine's noise or speed."""
 
 import argparse
 import importlib.metadata
@@ -23,20 +23,20 @@ SPEED_VARIABLES = (
     "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUDA_", "NVIDIA_", "CUBLAS_", "NCCL_", "MALLOC_",
     "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONMALLOC",
 )  # fmt: skip
-"""How the variables begin that change how fast the same program runs, or what it can see."""
+"""Beginnings of the environment variables that change the speed of a program or its devices."""
 
 
 class Check(NamedTuple):
-    """One thing to try."""
+    """One check of this machine."""
 
     name: str
     probe: Callable[[], ProbeResult]
     essential: bool = False
-    """Without it no run can succeed: the exit code says so."""
+    """Whether every run needs it; if such a check fails, the exit code is 1."""
 
 
 class Verdict(NamedTuple):
-    """One thing that was tried."""
+    """The result of one check."""
 
     name: str
     essential: bool
@@ -44,14 +44,14 @@ class Verdict(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """`ok`; `no` for what one can do without; `FAIL`."""
+        """`ok`; `FAIL` if an essential check failed; `no` if another check failed."""
         if self.report.works:
             return "ok"
         return "FAIL" if self.essential else "no"
 
 
 def checks(results: Path) -> list[Check]:
-    """Return what to try, in the order of printing."""
+    """Return the checks of this machine in the order of printing; `results` must be writable."""
     from lra.tasks.data.sources import data_root
 
     return [
@@ -85,8 +85,8 @@ def machine_facts() -> dict[str, str]:
         "python": f"{platform.python_version()} on {platform.platform()}",
         **{name: package_version(name) for name in PACKAGES},
         "processor": f"{cpu_name()}, vectors {torch.backends.cpu.get_cpu_capability()}",
-        "threads": f"{processor_words()} for this process, torch uses {torch.get_num_threads()}, "
-        f"a timed run {processors()}",
+        "threads": f"{processor_words()} for this process; torch uses {torch.get_num_threads()} "
+        f"threads here, and {processors()} in a timed run",
         "memory": memory(),
     }
     speed = sorted(name for name in os.environ if name.startswith(SPEED_VARIABLES))
@@ -99,11 +99,11 @@ def package_version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "missing: pip install -e . -c constraints.txt"
+        return "missing; install it by: pip install -e . -c constraints.txt"
 
 
 def memory() -> str:
-    """Return the memory of the machine, what is free, and a limit on the container."""
+    """Return the machine's total and available memory, and the container's limit if it has one."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     words = [f"{total / GIB:.1f} GiB"]
     meminfo = Path("/proc/meminfo")
@@ -112,7 +112,7 @@ def memory() -> str:
         words.append(f"{int(lines['MemAvailable'].split()[0]) * 1024 / GIB:.1f} GiB available")
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file() and limit.read_text().strip().isdigit():
-        words.append(f"container limited to {int(limit.read_text()) / GIB:.1f} GiB")
+        words.append(f"the container may use {int(limit.read_text()) / GIB:.1f} GiB")
     return ", ".join(words)
 
 
@@ -124,35 +124,35 @@ def parser() -> argparse.ArgumentParser:
         "each failure. The exit code is 1 if something fails that every run needs.",
         epilog="""\
 examples:
-  lra doctor          try everything once
+  lra doctor          check the whole machine
   lra doctor --store  read every file of the results folder
   lra doctor --noise  which differences in time can this machine detect?
-  lra doctor --rates  measure its speed for `lra plan`""",
+  lra doctor --rates  measure the speed of this machine for `lra plan`""",
     )
     add_results(args)
     args.add_argument(
         "--store", action="store_true",
-        help="instead, read every file of the results folder and name the damaged ones; the exit "
-        "code is 1 if there are any",
+        help="check the results folder instead of the machine: read every file and name the "
+        "damaged files; the exit code is 1 if a file is damaged",
     )  # fmt: skip
     args.add_argument(
         "--noise", action="store_true",
-        help="instead, time equal calls for half a minute; print the smallest differences in time "
-        "that this machine can detect, and what disturbs it; the exit code is 1 if most calls are "
-        "disturbed",
+        help="measure the machine's noise instead: time equal calls for half a minute, and print "
+        "the smallest difference in time that this machine can detect and what disturbs its "
+        "timings; the exit code is 1 if most calls are disturbed",
     )  # fmt: skip
     args.add_argument(
         "--rates", nargs="?", const="cpu", metavar="HARDWARE",
-        help="instead, measure for five seconds how fast this machine multiplies, moves memory "
-        "and calls operators, and store the result for lra plan; HARDWARE is a profile; default: "
-        "cpu",
+        help="measure the machine's speed instead: time matrix products, memory copies and "
+        "operator calls for five seconds, and store the result for lra plan; HARDWARE is a "
+        "hardware profile (default: cpu)",
     )  # fmt: skip
     args.add_argument("--json", action="store_true", help="print JSON")
     return args
 
 
 def store(results: Path, *, as_json: bool) -> int:
-    """Print what is damaged in a results folder, and what was left over; 1 for damage."""
+    """Print the damaged and the leftover files of a results folder; return 1 if one is damaged."""
     findings = audit(results)
     if as_json:
         kinds = {"cells": findings.cells, "damaged": findings.damaged, "left": findings.leftovers}
@@ -162,13 +162,13 @@ def store(results: Path, *, as_json: bool) -> int:
         for sentence in sentences:
             print(f"{mark} {sentence}")
     print(
-        f"{number_of(findings.cells, 'run')} in {results}: {len(findings.damaged) or 'no'} faults"
+        f"{number_of(findings.cells, 'run')} in {results}; {len(findings.damaged) or 'no'} damaged"
     )
     return 1 if findings.damaged else 0
 
 
 def main(argv: list[str]) -> int:
-    """Print facts and verdicts; 1 where something essential fails."""
+    """Print facts about this machine and its checks; return 1 if an essential check fails."""
     flags = parser()
     arguments = flags.parse_args(argv)
     if sum((arguments.store, arguments.noise, arguments.rates is not None)) > 1:

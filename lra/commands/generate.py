@@ -1,4 +1,4 @@
-"""`lra generate`: text that a trained language model writes after a prompt."""
+"""`lra generate`: continue a prompt with a trained language model."""
 
 import argparse
 import math
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 MOST = 2**40
 UNFINISHED = 3
-"""Tokens that may be the beginning of one character, which has at most four bytes."""
+"""The most tokens that can form an incomplete character: a UTF-8 character has up to 4 bytes."""
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 @runtime_checkable
 class Spells(Protocol):
-    """A task whose tokens are a text."""
+    """A task that converts text to token ids and back."""
 
     def encode(self, text: str) -> "Integer[np.ndarray, ' n']":
-        """Return the ids of a text. Raises ValueError for what the vocabulary does not have."""
+        """Return the token ids of a text. Raises ValueError if the vocabulary cannot spell it."""
         ...
 
     def decode(self, ids: "Integer[np.ndarray, ' n']") -> str:
-        """Return the text of some ids."""
+        """Return the text of the given token ids."""
         ...
 
 
@@ -57,38 +57,45 @@ examples:
     args.add_argument("--prompt", metavar="TEXT", help="the text to continue")
     args.add_argument(
         "--prompt-file", type=path_word, metavar="FILE",
-        help="read the prompt from a file, without its last line end; default: from stdin",
+        help="read the prompt from a file; a line end at its end is removed; without --prompt and "
+        "--prompt-file, the prompt is read from stdin",
     )  # fmt: skip
     args.add_argument(
         "--tokens", type=whole(1, MOST), default=200, metavar="N",
-        help="tokens to write; default: 200",
+        help="number of tokens to write; default: 200",
     )  # fmt: skip
     args.add_argument(
-        "--samples", type=whole(1, MOST), default=1, metavar="N", help="number of texts; default: 1"
+        "--samples", type=whole(1, MOST), default=1, metavar="N",
+        help="number of continuations to write; default: 1",
+    )  # fmt: skip
+    args.add_argument(
+        "--greedy", action="store_true", help="write the most likely token at every position"
     )
-    args.add_argument("--greedy", action="store_true", help="take the most likely token each time")
     args.add_argument(
         "--temperature", type=float, default=1.0, metavar="T",
         help="divide the logits by T before drawing; default: 1",
     )  # fmt: skip
     args.add_argument(
-        "--top-k", type=whole(1, MOST), metavar="K", help="draw among the K most likely tokens"
-    )
+        "--top-k", type=whole(1, MOST), metavar="K",
+        help="draw each token from the K most likely tokens only",
+    )  # fmt: skip
     args.add_argument(
         "--top-p", type=float, metavar="P",
-        help="draw among the most likely tokens whose probabilities sum to P",
+        help="draw each token from the smallest set of tokens with a total probability of at "
+        "least P (nucleus sampling)",
     )  # fmt: skip
     args.add_argument(
         "--seed", type=whole(0, 2**63 - 1), default=0,
-        help="seed of the draws; equal logits give equal text on every machine; default: 0",
+        help="seed of the random draws; with equal logits, a seed gives the same text on every "
+        "machine; default: 0",
     )  # fmt: skip
     add_results(args)
-    add_plugin(args, "your package, if the run uses it")
+    add_plugin(args, "name of your package, if the run uses it")
     return args
 
 
 def main(argv: list[str]) -> int:
-    """Write the texts."""
+    """Write the continuations of the prompt to stdout; return the exit code."""
     arguments = parser().parse_args(argv)
     sampling = sampling_of(arguments)
     text = prompt_of(arguments)
@@ -102,8 +109,8 @@ def main(argv: list[str]) -> int:
     model = trained_model(run, training.checkpoints)
     if sampling.top_k is not None and sampling.top_k > model.facts.vocabulary:
         raise CommandError(
-            f"--top-k {sampling.top_k}: the vocabulary has {model.facts.vocabulary:,} tokens; "
-            "choose fewer, or remove this argument to draw among all"
+            f"--top-k {sampling.top_k}: the vocabulary has only {model.facts.vocabulary:,} tokens; "
+            "choose a smaller number, or remove this argument to draw from all tokens"
         )
     import torch
 
@@ -127,15 +134,15 @@ def main(argv: list[str]) -> int:
     seconds = time.perf_counter() - begun
     written = arguments.samples * arguments.tokens
     print(
-        f"{written:,} tokens in {seconds:.2f} s, {written / seconds:,.0f} tokens/s; the prompt of "
-        f"{len(ids):,} tokens took {prefill_s:.2f} s",
+        f"wrote {written:,} tokens in {seconds:.2f} s, {written / seconds:,.0f} tokens/s; reading "
+        f"the prompt of {len(ids):,} tokens took {prefill_s:.2f} s",
         file=sys.stderr,
     )
     return 0
 
 
 def sampling_of(arguments: argparse.Namespace) -> "TokenSampling":
-    """Return how tokens are chosen. Raises CommandError for what is no distribution."""
+    """Return how tokens are drawn. Raises CommandError if a flag has an invalid value."""
     from lra.models.backbone.generation import GREEDY, TokenSampling
 
     if arguments.greedy:
@@ -148,54 +155,59 @@ def sampling_of(arguments: argparse.Namespace) -> "TokenSampling":
         ):
             if value != usual:
                 raise CommandError(
-                    f"--greedy takes the most likely token each time, so {flag} {value} has no "
-                    "effect: remove one of them"
+                    "--greedy writes the most likely token at every position, so "
+                    f"{flag} {value} has no effect; remove one of the two arguments"
                 )
         return GREEDY
     if not 0 < arguments.temperature < math.inf:
         raise CommandError(
-            f"--temperature must be positive and finite: got {arguments.temperature}; --greedy "
-            "takes the most likely token each time"
+            f"--temperature: got {arguments.temperature}; wanted a positive finite number. Use "
+            "--greedy to write the most likely token at every position"
         )
     if arguments.top_p is not None and not 0 < arguments.top_p <= 1:
-        raise CommandError(f"--top-p must lie in (0, 1]: got {arguments.top_p}")
+        raise CommandError(f"--top-p: got {arguments.top_p}; wanted a number above 0 and at most 1")
     return TokenSampling(
         temperature=arguments.temperature, top_k=arguments.top_k, top_p=arguments.top_p
     )
 
 
 def prompt_of(arguments: argparse.Namespace) -> str:
-    """Return the prompt. Raises CommandError where there is none, or it is no text."""
+    """Return the prompt. Raises CommandError if it is missing, empty, or not valid text."""
     if arguments.prompt is not None and arguments.prompt_file is not None:
-        raise CommandError("got --prompt and --prompt-file: give one of them")
+        raise CommandError("got both --prompt and --prompt-file; give only one of them")
     if arguments.prompt is not None:
-        text, where = str(arguments.prompt), "--prompt"
+        text, origin = str(arguments.prompt), "--prompt"
     elif arguments.prompt_file is not None:
-        content, where = arguments.prompt_file.read_bytes(), str(arguments.prompt_file)
+        content, origin = arguments.prompt_file.read_bytes(), str(arguments.prompt_file)
         text = content.decode(errors="surrogateescape").removesuffix("\n")
     elif sys.stdin.isatty():
         raise CommandError(
             "there is no prompt: give --prompt TEXT, --prompt-file FILE, or a text on stdin"
         )
     else:
-        text, where = sys.stdin.read().removesuffix("\n"), "stdin"
+        text, origin = sys.stdin.read().removesuffix("\n"), "stdin"
     if not text:
-        raise CommandError(f"the prompt from {where} is empty: give one character at least")
+        raise CommandError(f"the prompt from {origin} is empty; give at least one character")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise CommandError(
-            f"the prompt from {where} is no UTF-8 at character {error.start + 1}: save the text as "
-            "UTF-8"
+            f"the prompt from {origin} is not UTF-8 text (character {error.start + 1} is invalid); "
+            "save the text as UTF-8"
         ) from error
     return text
 
 
 def speller(run: Run, key: str) -> Spells:
-    """Return the task of a language model, ready to read and to write text.
+    """Return the task of `run`, which converts between text and tokens.
+
+    Args:
+        run: A training of a causal language model.
+        key: The key of the run, for messages.
 
     Raises:
-        CommandError: The cell's model answers something else, or its tokens are no text.
+        CommandError: The model of the run is not a causal language model, or its tokens are not
+            text.
     """
     from lra.composition.compose import facts
     from lra.models.backbone.config import Head
@@ -203,9 +215,9 @@ def speller(run: Run, key: str) -> Spells:
     head = facts(run).head
     if head != Head.language_modelling:
         raise CommandError(
-            f"run {key} has no causal language model: task={run.task_name} asks its model for "
-            f"{head.value.replace('_', ' ')}. Choose a training on a task such as text8, enwik8, "
-            "pg19 or wikitext103"
+            f"run {key} has no causal language model, because task={run.task_name} trains a model "
+            f"for {head.value.replace('_', ' ')}. Choose a training on a task such as text8, "
+            "enwik8, pg19 or wikitext103"
         )
     if not isinstance(run.task, Spells):
         raise CommandError(
@@ -218,18 +230,18 @@ def speller(run: Run, key: str) -> Spells:
 
 
 def prompt_ids(task: Spells, text: str) -> "Integer[np.ndarray, ' n']":
-    """Return the ids of the prompt."""
+    """Return the token ids of the prompt `text`. Raises CommandError if there are none."""
     try:
         ids = task.encode(text)
     except ValueError as error:
-        raise CommandError(f"the prompt: {error}") from error
+        raise CommandError(f"the prompt cannot be converted to tokens: {error}") from error
     if not len(ids):
-        raise CommandError(f"the prompt {text!r} has no token: give one word at least")
+        raise CommandError(f"the prompt {text!r} contains no token; give at least one word")
     return ids
 
 
 def trained_model(run: Run, checkpoints: str) -> "Backbone":
-    """Return the model with its weights."""
+    """Return the model of `run` with the weights of its last checkpoint, in evaluation mode."""
     from lra.composition.compose import build_model
     from lra.runners.training.checkpoint import Checkpoints
 
@@ -239,40 +251,55 @@ def trained_model(run: Run, checkpoints: str) -> "Backbone":
 
 
 def headline(run: Run, key: str, opening: "Opening") -> str:
-    """Return what writes: model, task, steps, and how it remembers."""
+    """Return a line on the model, its training, and how it computes each new token.
+
+    Args:
+        run: The training.
+        key: Its key.
+        opening: The model after it has read the prompt.
+    """
     window = f"{opening.model.facts.max_length:,} tokens"
     if opening.memory.tokens is None:
-        way = f"by whole passes over the last {window}"
+        way = f"each new token needs a pass over the last {window}"
     elif opening.memory.endless:
-        way = "through its state"
+        way = "each new token is computed from the model's state"
     else:
-        way = f"through its state up to {window}, then by whole passes over the last {window}"
+        way = (
+            f"each of the first {window} is computed from the model's state, and each later token "
+            f"needs a pass over the last {window}"
+        )
     task = f"{run.task_name} ({run.task.spec.source})"
-    return f"run {key}: {run.model} on {task}, {run.optim.steps:,} steps; writes {way}"
+    return f"run {key} trained {run.model} on {task} for {run.optim.steps:,} steps; {way}"
 
 
 def pieces(
     task: Spells, prompt: "Integer[np.ndarray, ' n']", tokens: Iterator[int]
 ) -> Iterator[str]:
-    """Yield the text of tokens as it becomes certain: no character is cut in two.
+    """Yield the text of `tokens` in pieces, each as soon as its last character is complete.
 
-    What joins a token to the one before it, such as a blank between words, belongs to it.
+    Each token is decoded together with the token before it, because the text between two tokens,
+    such as a blank between words, can depend on both.
+
+    Args:
+        task: Decodes token ids.
+        prompt: The token ids of the prompt.
+        tokens: The token ids that the model writes.
     """
-    before, pending = [int(prompt[-1])], list[int]()
+    previous, pending = [int(prompt[-1])], list[int]()
     for token in tokens:
         pending.append(token)
-        settled = task.decode(np.array(before))
-        settled = "" if settled.endswith(REPLACED) else settled
-        text = task.decode(np.array([*(before if settled else ()), *pending]))[len(settled) :]
-        if text.endswith(REPLACED) and len(pending) <= UNFINISHED:
+        printed = task.decode(np.array(previous))
+        printed = "" if printed.endswith(REPLACED) else printed
+        text = task.decode(np.array([*(previous if printed else ()), *pending]))[len(printed) :]
+        if text.endswith(REPLACED) and len(pending) <= UNFINISHED:  # an incomplete character
             continue
         yield text
-        before, pending = [token], []
+        previous, pending = [token], []
     if pending:
         yield task.decode(np.array(pending))
 
 
 def write_text(text: str, stream: TextIO) -> None:
-    """Write a text at once, as the stream can and may write it."""
+    """Write `text` without delay, with characters replaced that the stream cannot encode."""
     stream.write(encodable(text, stream))
     stream.flush()

@@ -1,4 +1,4 @@
-"""`lra list`: what can be chosen, one line each with its source. Reads YAML, imports no torch."""
+"""`lra list`: print the names that can be chosen, with a summary. It never imports torch."""
 
 import argparse
 import json
@@ -15,48 +15,49 @@ from lra.terminal.console import console_of, print_table
 from lra.terminal.screen import trim
 
 WIDTH, LONGEST_SOURCE = 100, 22
-"""Columns of a line, and of a source in it."""
+"""The widths of a line and of the source in it, in characters."""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra list`."""
     args = Parser(
         prog="lra list",
-        description="List what you can choose, one line each with its source; or explain names.",
+        description="List the names that you can choose, with a summary and a source; or explain "
+        "the names that you give.",
         epilog="""\
 examples:
-  lra list                  everything
-  lra list models           one group
-  lra list performer        every option of Performer, with its default
+  lra list                  list all names
+  lra list models           list one group
+  lra list performer        list every option of Performer, with its default
   lra list performer --all  the same with types, values and shared options
-  lra list models --traits  what each model supports""",
+  lra list models --traits  list what each model supports""",
     )
     args.add_argument(
         "words", nargs="*", metavar="GROUP | NAME",
-        help="groups (models, tasks, hardware, experiments …; default: all of them), or names to "
-        "explain",
+        help="groups to list (models, tasks, hardware, experiments …), or names to explain; "
+        "default: all groups",
     )  # fmt: skip
     add_plugin_words(args)
     args.add_argument(
         "--traits", action="store_true",
-        help="print properties of each model: direction (causal or not), growth of cost, state, "
-             "positions",
+        help="print the properties of each model: its direction (causal or not), how its cost "
+             "grows with length, its state, and how it encodes positions",
     )  # fmt: skip
     args.add_argument(
         "--all",
         action="store_true",
-        help="also print types, all values, and options shared with other names",
+        help="also print types, all values, and the options that other names have, too",
     )
     args.add_argument("--json", action="store_true", help="print JSON")
     return args
 
 
 def main(argv: list[str]) -> int:
-    """Print the choices."""
+    """Print the names of groups, or explain names, as the arguments ask."""
     arguments = parser().parse_intermixed_args(argv)
     folders = arguments.config_dir
-    given = arguments.words or (["model"] if arguments.traits else [])
-    chosen, files = asked(given, folders)
+    words_given = arguments.words or (["model"] if arguments.traits else [])
+    chosen, files = asked(words_given, folders)
     if arguments.traits:
         from lra.choices.traits import print_traits
 
@@ -82,15 +83,17 @@ def main(argv: list[str]) -> int:
 
 
 def brief(source: str) -> str:
-    """Return the first paper of a source, or its beginning: `lra list NAME` prints all of it."""
+    """Return the arXiv number in `source`, or else its beginning, to fit into a line."""
     paper = re.search(r"arXiv:[\d.]+\d", source)
     return paper[0] if paper else trim(re.split("[;,(]", source)[0].strip(), LONGEST_SOURCE)
 
 
 def wrapped_rows(rows: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Yield rows with the middle text wrapped, so that a line fits its width."""
-    room = WIDTH - 6 - max(len(row[0]) for row in rows) - max(len(row[2]) for row in rows)
+    """Yield rows (name, text, source) with the text wrapped, so that a line fits `WIDTH`."""
+    longest_name = max(len(name) for name, _, _ in rows)
+    longest_source = max(len(source) for _, _, source in rows)
+    text_width = WIDTH - 6 - longest_name - longest_source
     for name, text, source in rows:
-        first, *others = textwrap.wrap(text, room) or [""]
+        first, *others = textwrap.wrap(text, text_width) or [""]
         yield name, first, source
         yield from (("", line, "") for line in others)

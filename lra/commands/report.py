@@ -1,4 +1,4 @@
-"""`lra report`: tables and figures from stored results. Needs no torch and no network."""
+"""`lra report`: write tables and figures from stored results, without torch or a network."""
 
 import sys
 
@@ -6,17 +6,20 @@ from lra.composition.arguments import Parser, add_plugin_words, add_results, pat
 
 
 def main(argv: list[str]) -> int:
-    """Parse the words after `lra report` and write the report."""
+    """Write the report that the arguments `argv` ask for; return 1 if a damaged file excludes runs.
+
+    Prints the paths of written files to stdout, and what is missing in the report to stderr.
+    """
     parser = Parser(
         prog="lra report",
         description="Write tables, figures and a page from stored results. The exit code is 1 if a "
         "damaged file excludes runs.",
         epilog="""\
 examples:
-  lra report --sweep quickstart               one sweep: results/reports/quickstart/report.html
-  lra report --rows example                   published rows that come with lra
-  lra report --sweep mine --style slides      larger letters and lines
-  lra report --sweep mine --publish my_rows   write my_rows.jsonl and my_rows.json, for others""",
+  lra report --sweep quickstart               write results/reports/quickstart/report.html
+  lra report --rows example                   report published rows that come with lra
+  lra report --sweep mine --style slides      use larger letters and lines
+  lra report --sweep mine --publish my_rows   write my_rows.jsonl and my_rows.json to share""",
     )
     add_results(parser)
     parser.add_argument("--sweep", help="name of a sweep; default: every stored run")
@@ -26,7 +29,8 @@ examples:
     parser.add_argument("--title", help="heading of the report")
     parser.add_argument(
         "--rows", type=path_word,
-        help="a published file of rows, in place of a results folder; `example` comes with lra",
+        help="read a published file of rows, in place of a results folder; `example` names a file "
+        "that comes with lra",
     )  # fmt: skip
     parser.add_argument(
         "--style", metavar="FILE_OR_NAME",
@@ -36,7 +40,8 @@ examples:
     add_plugin_words(parser)
     parser.add_argument(
         "--publish", type=path_word,
-        help="write the rows and the settings of the sweep as two files, and no report",
+        help="write no report, but two files that you can share: the rows and the settings of the "
+        "sweep",
     )  # fmt: skip
     choice = parser.parse_args(argv)
     from lra.results.rows import file_of_rows, publish

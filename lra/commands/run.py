@@ -1,4 +1,4 @@
-"""`lra run`: compose, plan, execute, and write what a person wants to see."""
+"""`lra run`: compose the configurations of a command, execute its runs, and print their results."""
 
 import shlex
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from lra.terminal.volume import volume_of
 
 
 def main(argv: list[str]) -> int:
-    """Run the words after `lra run`; return the exit code."""
+    """Execute the runs of the arguments after `lra run`; return the exit code."""
     from lra.composition.hydra_entry import entries
 
     volume, argv = volume_of(argv)
@@ -22,9 +22,10 @@ def main(argv: list[str]) -> int:
     configurations = entries(argv)
     if not configurations:
         return 0  # Hydra printed a configuration or its help
-    from lra.execution.foreground import execute  # with PyTorch, for which all is settled now
+    # This import loads PyTorch, so it must follow `ready`.
+    from lra.execution.foreground import execute
 
-    # Code of a plug-in may have started threads, which a fork loses.
+    # Code of a plug-in may have started threads, and a fork would not have them.
     isolate.prepare(fork=cli.alone and not named_plugins())
     done = execute(configurations, volume=volume)
     if line := advice_if_disturbed(done.sweep, argv):
@@ -33,7 +34,12 @@ def main(argv: list[str]) -> int:
 
 
 def advice_if_disturbed(sweep: Sweep, argv: Sequence[str]) -> str:
-    """Return what to type where the machine disturbed runs of a sweep; "" where it did not."""
+    """Return what to type if other processes disturbed runs of `sweep`; "" if none was disturbed.
+
+    Args:
+        sweep: The finished sweep.
+        argv: The arguments that started it, which the advice repeats.
+    """
     from lra.conf.processors import cpu_quota, processors
     from lra.runners.records import DISTURBED
     from lra.runners.storage.index import RowsIndex
@@ -42,19 +48,20 @@ def advice_if_disturbed(sweep: Sweep, argv: Sequence[str]) -> str:
     if sweep.control.dry_run or DISTURBED not in sweep.control.retry:
         return ""
     with RowsIndex(sweep.root) as index:
-        again = still_disturbed(sweep.planned, index)
-    if not again:
+        disturbed = still_disturbed(sweep.planned, index)
+    if not disturbed:
         return ""
-    count = f"other processes disturbed {len(again)} of {len(sweep.planned)} runs, which are marked"
-    quota, threads = cpu_quota(), max(int(item.cell.columns["threads"]) for item in again)
+    count = f"disturbed {len(disturbed)} of {len(sweep.planned)} runs, which are marked with †"
+    quota, threads = cpu_quota(), max(int(item.cell.columns["threads"]) for item in disturbed)
     if quota is not None and quota < threads:
         fewer = f", or set hardware.threads={processors()}" if processors() < threads else ""
         return (
-            f"{count}: they use {threads} thread{'s' if threads > 1 else ''}, and this container "
-            f"may use {quota:.3g} processors. Waiting does not help: raise the quota to "
+            f"the processor limit of this container {count}. The runs use "
+            f"{threads} thread{'s' if threads > 1 else ''}, but this container may use "
+            f"{quota:.3g} processors, so waiting does not help. Raise the limit to "
             f"{threads}{fewer}, and rerun: lra run {shlex.join(argv)}"
         )
     return (
-        f"the machine was busy: {count}; once it is quiet, measure them again: "
+        f"other processes {count}. When the machine is quiet, measure these runs again: "
         f"lra run {shlex.join(argv)}"
     )

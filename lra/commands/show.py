@@ -1,4 +1,4 @@
-"""`lra show`: one stored run: its score, its settings and rows, and how to rerun it."""
+"""`lra show`: print the score, settings and rows of one stored run, and how to rerun it."""
 
 import argparse
 import json
@@ -30,8 +30,9 @@ from lra.terminal.screen import table, trim
 from lra.terminal.wording import time_words
 
 LINES, WIDTH = 40, 100
-"""Of a screen, which what is printed without flags fits."""
+"""Size of a screen; the output without flags fits into it."""
 FEW, MOST_DEVIATIONS = 2, 3
+"""The most rows of a metric that is printed early, and the most deviations from a paper."""
 FIRST = ("trial_score", "chosen_trial", *JUDGED_BY)
 """Metrics whose rows are printed first."""
 PACKAGES = ("lra", "torch")
@@ -46,11 +47,11 @@ COST_EXAMPLES = """\
 examples:
   lra show --cost model=performer task=listops size=base
   lra show --cost model=softmax,linear task=text --lengths 1024,4096
-  lra show --cost 3fa9                                    the model of a stored run
+  lra show --cost 3fa9                                    count the model of a stored run
 
-Multiply-adds are those of one forward pass over one example, from the embedding to the scores of
-the classes: matrix products, convolutions, attention and Fourier transforms. Element-wise work such
-as norms and softmax is omitted. Causal attention counts all pairs.
+The command counts the multiply-adds of one forward pass over one example, from the embedding to the
+scores of the classes. It counts matrix products, convolutions, attention and Fourier transforms; it
+omits element-wise work such as norms and softmax. For causal attention, it counts all pairs.
 """
 
 
@@ -58,12 +59,13 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show`."""
     args = Parser(
         prog="lra show",
-        description="Show one stored run: its score, what ran, how to rerun it, and its rows.",
+        description="Show the score, the settings and the rows of one stored run, and how to rerun "
+        "it.",
         epilog="""\
 examples:
-  lra show             the run that was stored last
-  lra show 3fa9        the run whose key begins with 3fa9
-  lra show 3fa9 --all  every row, the whole configuration and the packages""",
+  lra show             show the run that was stored last
+  lra show 3fa9        show the run with a key that begins with 3fa9
+  lra show 3fa9 --all  show every row, the whole configuration and the packages, too""",
     )
     args.add_argument(
         "cell", metavar="RUN", nargs="?",
@@ -72,38 +74,44 @@ examples:
     )  # fmt: skip
     add_results(args)
     args.add_argument(
-        "--all", action="store_true", help="print every row, the configuration and the packages"
-    )
+        "--all", action="store_true",
+        help="print every row, the configuration and the versions of packages",
+    )  # fmt: skip
     args.add_argument("--curves", action="store_true", help="also print rows of training steps")
     args.add_argument("--json", action="store_true", help="print JSON")
-    add_plugin(args, "your package, if the run uses it")
+    add_plugin(args, "name of your package, if the run uses it")
     args.add_argument(
         "--cost", action="store_true",
-        help="count parameters and multiply-adds by layer instead: see lra show --cost --help",
+        help="count the parameters and multiply-adds of each layer, instead of showing a run; "
+        "`lra show --cost --help` explains it",
     )  # fmt: skip
-    args.add_argument("--lengths", metavar="N,N", help="with --cost: tokens of an example")
+    args.add_argument(
+        "--lengths", metavar="N,N",
+        help="the lengths of an example, in tokens, for which --cost counts",
+    )  # fmt: skip
     return args
 
 
 def cost_parser() -> argparse.ArgumentParser:
-    """Return the arguments of `lra show --cost`; others name a run, or are of `lra run`."""
+    """Return the parser of `lra show --cost`, which leaves the name of a run or model unparsed."""
     args = parser_beside_words("lra show --cost", COST_USAGE, COST_ABOUT, COST_EXAMPLES)
     args.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
     args.add_argument(
-        "--lengths", type=_lengths, metavar="N,N",
-        help="lengths of the example in tokens, each counted separately; default: the longest of "
-        "the task or run",
+        "--lengths", type=_parse_lengths, metavar="N,N",
+        help="lengths of the example in tokens; the command counts each length separately; "
+        "default: the greatest length of the task or run",
     )  # fmt: skip
     args.add_argument("--json", action="store_true", help="print one JSON object")
-    add_plugin(args, "your package, if RUN uses it")
+    add_plugin(args, "name of your package, if RUN uses it")
     args.add_argument(
         "--results", type=path_word, metavar="DIR",
-        help="the results folder of RUN; default: results",
+        help="results folder that contains RUN; default: results",
     )  # fmt: skip
     return args
 
 
-def _lengths(word: str) -> list[int]:
+def _parse_lengths(word: str) -> list[int]:
+    """Return the lengths in a text such as 512,1024; raise ArgumentTypeError for other texts."""
     try:
         return [whole(1, MOST_TOKENS)(part) for part in word.split(",")]
     except argparse.ArgumentTypeError as error:
@@ -113,20 +121,23 @@ def _lengths(word: str) -> list[int]:
 
 
 def main(argv: list[str]) -> int:
-    """Print the run, or what a model needs."""
+    """Print a stored run, or with --cost the operations of a model; return the exit code."""
     if "--cost" in argv:
-        flags, words_beside = cost_parser().parse_known_args(argv)
+        flags, other_words = cost_parser().parse_known_args(argv)
         from lra.choices.cost import print_costs
 
-        return print_costs(words_beside, flags)
+        return print_costs(other_words, flags)
     arguments = parser().parse_args(argv)
-    words = arguments.cell or ""
-    for word in (arguments.lengths and "--lengths", "=" in words and words):
+    name = arguments.cell or ""
+    for word in (arguments.lengths and "--lengths", "=" in name and name):
         if word:
-            raise CommandError(f"{word} needs --cost: lra show --cost model=performer task=listops")
+            raise CommandError(
+                f"{word} needs --cost, as in lra show --cost model=performer task=listops"
+            )
     if not arguments.results.is_dir():
         raise FileNotFoundError(
-            f"there is no results folder {arguments.results.resolve()}: name yours by --results DIR"
+            f"there is no results folder {arguments.results.resolve()}; set its path by "
+            "--results DIR"
         )
     store = Store(arguments.results)
     key = store.find(arguments.cell) if arguments.cell else store.newest()
@@ -147,17 +158,19 @@ def main(argv: list[str]) -> int:
     facts = [*fact_lines(cell, rows, store, command, environment)]
     print("\n".join(facts))
     if rows and not (arguments.all or arguments.curves):
-        taken = sum(1 + len(line) // WIDTH for line in facts)
-        print("\n" + "\n".join(main_rows(rows, str(columns["model"]), max(5, LINES - taken - 5))))
-        where = in_results(arguments.results)
-        print(f"\nEvery row, the configuration and the packages: lra show {key}{where} --all")
+        lines_used = sum(1 + len(line) // WIDTH for line in facts)
+        room = max(5, LINES - lines_used - 5)
+        print("\n" + "\n".join(main_rows(rows, str(columns["model"]), room)))
+        flag = in_results(arguments.results)
+        print(f"\nTo see every row, the configuration and the packages: lra show {key}{flag} --all")
         return 0
-    curves = arguments.curves or columns["runner"] == "search"  # whose steps are trials
+    # In a search, the column `step` holds the number of a trial.
+    curves = arguments.curves or columns["runner"] == "search"
     lines, hidden = row_lines(rows, str(columns["model"]), curves=curves)
     print("\nrows")
     print_table(lines, header=True)
     if hidden:
-        print(f"  and {hidden} rows of training steps: add --curves")
+        print(f"  to see {number_of(hidden, 'more row')} of training steps, add --curves")
     if arguments.all:
         print(f"\nconfiguration\n{indent(yaml.safe_dump(dict(cell.config), sort_keys=False))}")
         print(f"machine\n{indent(yaml.safe_dump(environment, sort_keys=False))}", end="")
@@ -167,7 +180,15 @@ def main(argv: list[str]) -> int:
 def fact_lines(
     cell: Cell, rows: Rows, store: Store, command: str, environment: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield the score, what ran, how it ended, how to rerun it, where, and how it was published."""
+    """Yield lines with the score of a run, its settings, status, command, machine and files.
+
+    Args:
+        cell: The run.
+        rows: Its rows; empty if it has not ended.
+        store: The results folder.
+        command: The command that reruns it.
+        environment: Facts about the machine and the packages that it used.
+    """
     columns = cell.columns
     for number, line in enumerate(score_lines(cell, rows, store)):
         yield f"{'' if number else 'score':10}{line}"
@@ -177,8 +198,8 @@ def fact_lines(
     yield f"rerun     {command}"
     if folder_is_gone(cell):
         yield (
-            f"          its folder {cell.place['folder']} no longer exists: change to the folder "
-            "where it is now first"
+            f"          the folder {cell.place['folder']}, where this command was typed, no longer "
+            "exists; if you moved it, change to its new place first"
         )
     if rows:
         took = f" in {time_words(environment['took_s'])}" if "took_s" in environment else ""
@@ -195,19 +216,23 @@ def fact_lines(
 def published_line(labels: Mapping[str, str]) -> str:
     """Return how the settings of a run relate to those of a paper, from the labels of its rows."""
     if "protocol" not in labels:
-        return "not comparable, as no protocol was used: +protocol=NAME takes a paper's settings"
-    small = f", made smaller by scale={labels['scale']}" if "scale" in labels else ""
-    other = "; the paper did not train this model" if "settings" in labels else ""
-    changed = f"; changed here: {labels['changed']}" if "changed" in labels else ""
-    return f"protocol {labels['protocol']}{small}{other}{changed}"
+        return "not comparable, as this run has no protocol; +protocol=NAME uses a paper's settings"
+    scale = f", which scale={labels['scale']} makes smaller" if "scale" in labels else ""
+    untrained = "; the paper did not train this model" if "settings" in labels else ""
+    changed = f"; this run changed {labels['changed']}" if "changed" in labels else ""
+    return f"protocol {labels['protocol']}{scale}{untrained}{changed}"
 
 
 def main_rows(rows: Rows, model: str, room: int) -> Iterator[str]:
-    """Yield final rows in at most `room` lines, scores first, without labels that all share."""
-    search = any(row["metric"] == FIRST[0] for row in rows)  # whose steps are trials
+    """Yield a table of final rows in at most `room` lines, scores first.
+
+    Rows of training steps and labels that all final rows share are omitted; `model` is the run's.
+    """
+    # In a search, the column `step` holds the number of a trial, so every row is final.
+    search = any(row["metric"] == FIRST[0] for row in rows)
     final = [{**row} for row in rows if row["step"] is None or search] or [{**row} for row in rows]
-    often = Counter(row["metric"] for row in final)
-    final.sort(key=lambda row: (row["metric"] not in FIRST, often[row["metric"]] > FEW))
+    count = Counter(row["metric"] for row in final)
+    final.sort(key=lambda row: (row["metric"] not in FIRST, count[row["metric"]] > FEW))
     shared = set.intersection(*({*(row["labels"] or {}).items()} for row in final))
     for row in final[:room]:
         labels = {*(row["labels"] or {}).items()} - shared
@@ -219,23 +244,26 @@ def main_rows(rows: Rows, model: str, room: int) -> Iterator[str]:
 
 
 def status_line(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return in words whether a run ended, and how; a failure with its first reason."""
+    """Return whether a run succeeded or failed, in words, with the reason of the first failure."""
     if not rows:
-        return "no rows yet: the run was begun and did not end"
-    bad = [row for row in rows if row["status"] != "ok"]
+        return "the run was started, but it has not ended, so it has no rows yet"
+    failed = [row for row in rows if row["status"] != "ok"]
     disturbed = sum(DISTURBED in (row["labels"] or {}) for row in rows)
-    words = f"ok, {len(rows)} rows"
-    if bad:
-        words = f"{len(bad)} of {len(rows)} rows {bad[0]['status']}: {bad[0]['reason']}"
-    return words + (f"; {disturbed} disturbed by other work" if disturbed else "")
+    text = f"ok, {len(rows)} rows"
+    if failed:
+        text = f"{len(failed)} of {len(rows)} rows {failed[0]['status']}: {failed[0]['reason']}"
+    return text + (f"; other processes disturbed {disturbed} of them" if disturbed else "")
 
 
 def row_lines(
     rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = False
 ) -> tuple[list[tuple[str, ...]], int]:
-    """Return rows as words below their headings, and how many are omitted.
+    """Return the lines of a table of rows, and the number of rows that are omitted.
 
-    Those of training steps are, unless `curves` asks for them.
+    Args:
+        rows: The rows of a run.
+        model: The model of the run; a row with another model names it.
+        curves: Whether the table contains the rows of training steps.
     """
     listed = [row for row in rows if curves or row["step"] is None]
     lines: list[tuple[str, ...]] = [("metric", "value", "unit", "samples", "labels")]
@@ -258,10 +286,10 @@ def row_lines(
 
 
 def format_number(value: float) -> str:
-    """Return whole numbers whole, and six digits of all others."""
+    """Return a number as text: whole numbers with all digits, others with six digits."""
     return f"{int(value):,}" if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
 
 
 def indent(text: str) -> str:
-    """Shift a block of text to the right."""
+    """Return `text` with two blanks in front of each line."""
     return "".join(f"  {line}\n" for line in text.splitlines())

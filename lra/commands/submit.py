@@ -1,4 +1,4 @@
-"""`lra submit`: store the plan of a sweep, have an engine start workers, and return."""
+"""`lra submit`: store the plan of a sweep, start workers through an engine, and return."""
 
 import sys
 import time
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from lra.tuning.growing_search import GrowingSearch
 
 COUNTED_S = 1.0
-"""Seconds in which cells are counted: somebody waits."""
+"""The most seconds for counting operations, because the user waits meanwhile."""
 MOST_ELSEWHERE = 32
-"""Workers by default."""
+"""The most workers that a cluster starts by default."""
 HELP = """\
 lra submit: run a sweep in the background, here or on a cluster.
 
@@ -46,20 +46,21 @@ usage: lra submit [cluster=NAME] [cluster.KEY=VALUE ...] ARGUMENTS OF lra run ..
 examples:
   lra submit +experiment=quickstart                        start workers on this machine
   lra submit cluster.workers=4 model=linear,softmax seed=0,1,2 sweep=mine
-  lra watch mine                                           how far it is, from any machine
+  lra watch mine                                           show its progress, on any machine
   lra submit --stop mine                                   save running trainings, end the workers
 
 clusters:
 {clusters}
 
-Other arguments are those of `lra run -m`. Give the same command again to resume a sweep that was
-stopped, or to add workers to one that is running. Other arguments with the same sweep=NAME add
-their runs to the sweep. `lra list local` and `lra list slurm` print the options of a cluster.
+All other arguments have the same meaning as in `lra run -m`. Repeat the same command to resume a
+sweep that was stopped, or to add workers to a running sweep. A command with other arguments and the
+same sweep=NAME adds its runs to the sweep. `lra list local` and `lra list slurm` print the options
+of a cluster.
 """
 
 
 def main(argv: list[str]) -> int:
-    """Submit, or stop."""
+    """Submit the sweep that the arguments `argv` describe, or stop one; return the exit code."""
     if not argv or "-h" in argv or "--help" in argv:
         from lra.composition.catalogue import entries
 
@@ -67,7 +68,7 @@ def main(argv: list[str]) -> int:
         print(HELP.format(clusters=clusters), end="")
         return 0 if argv else 2
     if "--stop" in argv:
-        return _stop(argv)
+        return _stop_sweep(argv)
     from lra.terminal import progress
 
     begun = time.monotonic()
@@ -77,12 +78,12 @@ def main(argv: list[str]) -> int:
     engine = engine_of(cluster_words)
     from lra.composition.hydra_entry import MULTIRUN, entries as composed
 
-    asked = any(word in MULTIRUN for word in words)
-    words = words if asked else ["-m", *words]
+    asks_for_sweep = any(word in MULTIRUN for word in words)
+    words = words if asks_for_sweep else ["-m", *words]
     configurations = composed(words)
     if not configurations:
         return 0  # Hydra printed a configuration or its help
-    if len(configurations) == 1 and not asked:  # as of `lra run` with these words
+    if len(configurations) == 1 and not asks_for_sweep:  # the same key as in `lra run` without -m
         configurations = [configurations[0]._replace(several=False)]
     from lra.results.style import read_style
     from lra.tuning.sweep_plan import plan_sweep
@@ -92,7 +93,9 @@ def main(argv: list[str]) -> int:
         print(line, file=sys.stderr)
     sweep, growing = plan_sweep(configurations, elsewhere=engine.name != LOCAL)
     if sweep.control.shard is not None:
-        raise ConfigError("runner.shard: workers share a sweep by themselves; remove this option")
+        raise ConfigError(
+            "runner.shard: workers divide the runs of a sweep among themselves; remove this option"
+        )
     if sweep.control.dry_run:
         from lra.sweep.overview import overview
 
@@ -104,49 +107,52 @@ def main(argv: list[str]) -> int:
     for line in growing.said() if growing else ():
         print(line)
     report = {"write": choice.write, "style": choice.style}
-    return _submit(sweep, engine, words, report, growing=growing, begun=begun)
+    return _submit_sweep(sweep, engine, words, report, growing=growing, begun=begun)
 
 
 def _print_workers(sweep: "Sweep", engine: ChosenEngine) -> None:
-    """Print how many workers of each size would start, how, and where their logs go.
+    """Print how many workers `lra submit` would start for `sweep`, and how, but start none.
 
-    Raises ConfigError where the engine would start none, once the rest is told.
+    Raises ConfigError, after printing, if the engine cannot start these workers.
     """
     from lra.cluster.plan import plan_folder
     from lra.sweep.estimate import forecasts
     from lra.sweep.planned_cells import not_done
 
     waiting = not_done(sweep.planned, sweep.store)
-    groups = _groups(forecasts(waiting, sweep.store, sweep.name, COUNTED_S), engine)
+    groups = _choose_groups(forecasts(waiting, sweep.store, sweep.name, COUNTED_S), engine)
     plan = plan_folder(sweep.root, sweep.name).resolve()
     objection = None
     try:
         engine.engine.check(groups, plan)
     except ConfigError as error:
         objection = error
-    for line in _beside(sweep):
+    for line in _describe_stored_plan(sweep):
         print(line)
     for group in groups if waiting else ():
         cores = group.resources.cpus
-        many = f"{group.count} worker{'s' if group.count > 1 else ''} ({group.name})"
+        workers = f"{group.count} worker{'s' if group.count > 1 else ''} ({group.name})"
         if isinstance(engine.engine, WritesScripts):
-            print(f"\n{many}, each by")
+            print(f"\n{workers}; the cluster starts each of them by this script:")
             print(engine.engine.script(plan, group))
         else:
-            print(f"{many}, {cores} thread{'s' if cores > 1 else ''} each; logs in {plan / 'logs'}")
+            print(
+                f"{workers} with {cores} thread{'s' if cores > 1 else ''} each; their logs are in "
+                f"{plan / 'logs'}"
+            )
     if objection is not None:
         raise objection
 
 
-def _beside(sweep: "Sweep") -> Iterator[str]:
-    """Yield what there is already of a sweep whose cells these are to join."""
+def _describe_stored_plan(sweep: "Sweep") -> Iterator[str]:
+    """Yield how many runs `sweep` adds to a stored plan of its name, and how many workers run."""
     from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
     from lra.cluster.state import is_killed, is_over, read_states
 
     folder = plan_folder(sweep.root, sweep.name)
     try:
         plan = StoredPlan(folder) if (folder / HEAD).is_file() else None
-    except BadPlan:  # it is written anew, which is said
+    except BadPlan:  # `_submit_sweep` writes a new plan and says so
         plan = None
     if plan is None:
         return
@@ -155,22 +161,26 @@ def _beside(sweep: "Sweep") -> Iterator[str]:
     running = sum(not is_over(state) and not is_killed(state) for state in states)
     plan.close()
     if new:
-        yield f"{number_of(new, 'new run')} added to the {len(plan.entries):,} of {sweep.name}"
+        yield (
+            f"{number_of(new, 'new run')} added to the {number_of(len(plan.entries), 'run')} of "
+            f"sweep {sweep.name}"
+        )
     if running:
-        yield f"{running} worker{'s' if running > 1 else ''} of {sweep.name} already running"
+        verb = "s of this sweep are" if running > 1 else " of this sweep is"
+        yield f"{running} worker{verb} already running"
 
 
 def _check_logger(logger: Logger) -> None:
-    """Say what workers do not write while cells run."""
+    """Say which rows an experiment logger such as W&B gets only when the sweep is finished."""
     from lra.composition.run import LoggerMode
     from lra.sweep.sweep_logger import name_of
 
     if logger.mode is not LoggerMode.disabled:
-        print(f"{name_of(logger)} shows trainings while they run, and the rest when the sweep is "
-              "finished")  # fmt: skip
+        print(f"{name_of(logger)} shows trainings while they run, and all other results when the "
+              "sweep is finished")  # fmt: skip
 
 
-def _submit(
+def _submit_sweep(
     sweep: "Sweep",
     engine: ChosenEngine,
     words: Sequence[str],
@@ -179,6 +189,16 @@ def _submit(
     growing: "GrowingSearch | None",
     begun: float,
 ) -> int:
+    """Store the plan of `sweep`, start its workers, and print how to watch and stop them.
+
+    Args:
+        sweep: The runs to execute.
+        engine: What starts the workers, with its options.
+        words: The arguments of the command, as of `lra run -m`.
+        report: Whether workers write a report at the end, and in which style.
+        growing: The search that adds runs later, if the sweep is one.
+        begun: `time.monotonic()` at the start of the command.
+    """
     from lra.cluster.plan import plan_folder
     from lra.cluster.planning import write
     from lra.cluster.submissions import Note, check_place
@@ -188,12 +208,12 @@ def _submit(
 
     store = sweep.store
     waiting = not_done(sweep.planned, store)
-    _prepare(sweep, waiting)
+    _prepare_data(sweep, waiting)
     pairs = forecasts(waiting, store, sweep.name, COUNTED_S)
-    groups = _groups(pairs, engine)
+    groups = _choose_groups(pairs, engine)
     engine.engine.check(groups, plan_folder(sweep.root, sweep.name))
     store.check_writable()
-    beside = [*_beside(sweep)]
+    stored_plan_lines = [*_describe_stored_plan(sweep)]
     if growing is not None:
         growing.keep()
     enter(sweep.name, sweep.planned, store)
@@ -202,72 +222,86 @@ def _submit(
     plan = write(
         sweep.root, sweep, pairs, groups=groups, more=more, say=partial(print, file=sys.stderr)
     )
-    check_place(plan.folder)  # of what stops them, before any is started
+    check_place(plan.folder)  # before a worker starts: `--stop` finds workers by files in it
     if complete:
         print(f"{complete:,} of {len(sweep.planned):,} runs are finished already and are skipped")
-    where = in_results(sweep.root)
-    if not waiting and not _unfinished(plan, store):
-        print(f"nothing to submit: see lra report --sweep {sweep.name}{where}")
+    flag = in_results(sweep.root)
+    if not waiting and not _count_unfinished(plan, store):
+        print(f"every run is finished; `lra report --sweep {sweep.name}{flag}` writes their report")
         return 0
     if waiting:
-        for line in beside:
+        for line in stored_plan_lines:
             print(line)
         print(f"sweep {sweep.name}: {announcement(pairs)}")
         for line in refusals(pairs, sweep.titles):
             print(line)
-    command = [sys.executable, "-m", "lra", "work", str(plan.folder.resolve()), *_flags(sweep)]
-    note = Note(plan.folder, engine, groups)  # first: what runs can be stopped, whatever follows
+    flags = _name_plugins(sweep)
+    command = [sys.executable, "-m", "lra", "work", str(plan.folder.resolve()), *flags]
+    # The note comes first, so that --stop finds the workers even if an error follows.
+    note = Note(plan.folder, engine, groups)
     ids = engine.engine.submit(plan.folder.resolve(), groups, command, note.mark)
     try:
         note.add(ids)
     except OSError as error:
-        print(f"the workers run, and --stop finds them, but their ids could not be stored: {error}",
-              file=sys.stderr)  # fmt: skip
+        print("the workers run, and `lra submit --stop` can end them, but their ids could not be "
+              f"stored: {error}", file=sys.stderr)  # fmt: skip
     count = sum(group.count for group in groups)
     took = time.monotonic() - begun
     print(f"{count} worker{'s' if count > 1 else ''} submitted to {engine.name} in {took:.1f} s")
-    print(f"watch         lra watch {sweep.name}{where}")
-    print(f"stop          lra submit --stop {sweep.name}{where}")
-    print("resume        the same command again; it also adds workers to a running sweep")
+    print(f"watch         lra watch {sweep.name}{flag}")
+    print(f"stop          lra submit --stop {sweep.name}{flag}")
+    print("resume        repeat this command; on a running sweep, it adds workers")
     print(f"logs          {plan.folder / 'logs'}")
     if ids and (output := engine.engine.output(plan.folder, ids[0])) is not None:
         print(f"job output    {output.parent}")
     return 0
 
 
-def _flags(sweep: "Sweep") -> list[str]:
-    """Return the flags that name the packages of this command, and its working folder."""
-    named = {name for planned in sweep.planned for name in planned.cell.config["plugins"]}
-    flags = [f"--plugin={name}" for name in sorted(named)]
+def _name_plugins(sweep: "Sweep") -> list[str]:
+    """Return the flags of `lra work` that name the user's packages and the folder to find them."""
+    packages = {name for planned in sweep.planned for name in planned.cell.config["plugins"]}
+    flags = [f"--plugin={name}" for name in sorted(packages)]
     return [*flags, f"--plugin-folder={Path.cwd()}"] if flags else []
 
 
-def _unfinished(plan: "StoredPlan", store: "Store") -> int:
-    """Return how many cells of the plan have no rows: others than those that were asked for now."""
+def _count_unfinished(plan: "StoredPlan", store: "Store") -> int:
+    """Return how many runs of `plan` have no rows; earlier commands may have planned them."""
     files = (store.rows_file(entry.key, entry.fingerprint) for entry in plan.entries)
     return sum(not file.exists() for file in files)
 
 
-def _prepare(sweep: "Sweep", waiting: "Sequence[PlannedCell]") -> None:
-    """Fetch the data that want files, for nodes may have no network; others are made there.
+def _prepare_data(sweep: "Sweep", waiting: "Sequence[PlannedCell]") -> None:
+    """Download or convert data here, because workers may have no network; generated data can wait.
 
-    Raises what is wrong with them where no cell of the sweep can have its own.
+    Prints which data are missing. Raises the error if every run of the sweep lacks its data.
+
+    Args:
+        sweep: All runs.
+        waiting: The runs that are not finished.
     """
     from lra.execution.in_memory import prepare_data
     from lra.sweep.overview import unready
     from lra.terminal.board import ProgressBoard
 
     with ProgressBoard([], sweep.titles) as board:
-        lacking = [one for one in waiting if getattr(one.run.task, "lacking", None) is not None]
-        fetched = [one for one in waiting if unready(one) is not None]
-        prepare_data([*lacking, *fetched], sweep.planned, board)
-    faults = {one.run.task_name: one.no_data for one in [*lacking, *fetched] if one.no_data}
+        lacking = [
+            planned for planned in waiting if getattr(planned.run.task, "lacking", None) is not None
+        ]
+        unprepared = [planned for planned in waiting if unready(planned) is not None]
+        candidates = [*lacking, *unprepared]
+        prepare_data(candidates, sweep.planned, board)
+    faults = {planned.run.task_name: planned.no_data for planned in candidates if planned.no_data}
     for task, fault in faults.items():
-        print(f"the data of {task} are missing, so its runs are skipped: {fault}")
+        print(f"task={task} has no data, so its runs are skipped: {fault}")
 
 
-def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
-    """Return the workers to start: of one kind on this machine, elsewhere of a few sizes."""
+def _choose_groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
+    """Return the workers to start: equal ones on this machine, groups of a few sizes on a cluster.
+
+    Args:
+        pairs: The unfinished runs, each with the forecast of its time and memory.
+        engine: What starts the workers, with its options.
+    """
     from lra.cluster.planning import needs_of
     from lra.cluster.resources import worker_groups
     from lra.sweep.estimate import lanes_of
@@ -288,7 +322,8 @@ def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
     return [WorkerGroup(name="all", count=count, resources=resources)]
 
 
-def _stop(argv: Sequence[str]) -> int:
+def _stop_sweep(argv: Sequence[str]) -> int:
+    """Stop the workers of the sweep that `--stop` names; return the exit code."""
     parser = Parser(prog="lra submit", usage="lra submit --stop SWEEP [--results DIR]")
     parser.add_argument("--stop", required=True, metavar="SWEEP")
     add_results(parser)
@@ -298,22 +333,22 @@ def _stop(argv: Sequence[str]) -> int:
     from lra.cluster.submissions import damaged_files, jobs_of, submissions
 
     folder = locate_plan(arguments.stop, arguments.results)
-    for line in _left_alone(folder):
+    for line in _describe_copied_jobs(folder):
         print(line, file=sys.stderr)
     stopped, faults = 0, dict[str, None]()
     for submission in submissions(folder):
         try:
             engine = started_by(submission)
             states = engine.states([jobs_of(submission)])
-            active = [job for job, seen in states.items() if seen.active]
+            active = [job for job, job_state in states.items() if job_state.active]
             engine.stop(active)
         except ConfigError as error:
             faults[str(error)] = None
             continue
-        for job, seen in states.items():
-            if seen.state == ELSEWHERE:
+        for job, job_state in states.items():
+            if job_state.state == ELSEWHERE:
                 print(
-                    f"{job} was started on another machine: give this command there",
+                    f"{job} was started on another machine; repeat this command on that machine",
                     file=sys.stderr,
                 )
         stopped += len(active)
@@ -322,23 +357,25 @@ def _stop(argv: Sequence[str]) -> int:
     torn = damaged_files(folder)
     for path in torn:
         print(
-            f"{path} is damaged, so the workers that it named still run. lra watch {folder.name} "
-            "--workers prints the host and process of each; `kill PROCESS` there saves its run",
+            f"{path} is damaged, so the workers that it named are still running. `lra watch "
+            f"{folder.name} --workers` prints the host and the process of each worker; type `kill "
+            "PROCESS` on that host to save its run and end it",
             file=sys.stderr,
         )
     if (torn or faults) and not stopped:
         return 2
     if not stopped:
-        print(f"no worker of {folder.name} runs here")
+        print(f"sweep {folder.name} has no running worker on this machine")
         return 0
     print(
-        f"the workers of {folder.name} will save their runs and stop: see lra watch {folder.name}"
+        f"the workers of sweep {folder.name} will save their runs and end; `lra watch "
+        f"{folder.name}` shows when they have ended"
     )
     return 2 if faults else 0
 
 
-def _left_alone(folder: Path) -> Iterator[str]:
-    """Yield what to say of workers of a plan that was copied or moved here."""
+def _describe_copied_jobs(folder: Path) -> Iterator[str]:
+    """Yield a warning for running jobs of the original, if the plan in `folder` is a copy of it."""
     from lra.cluster.jobs import active
     from lra.cluster.plan import HEAD, results_of
     from lra.cluster.submissions import strange_submissions
@@ -350,8 +387,8 @@ def _left_alone(folder: Path) -> Iterator[str]:
             if (home / HEAD).is_file():
                 way_out = f"lra submit --stop {home.name}{in_results(results_of(home))}"
             else:
-                way_out = f"their ids: {', '.join(jobs[:5])}"
+                way_out = f"their ids, for example {', '.join(jobs[:5])}"
             yield (
-                f"{len(jobs):,} jobs belong to {results_of(home)}, {COPIED}. They still run; "
-                f"to stop them, use {way_out}"
+                f"{len(jobs):,} jobs belong to {results_of(home)}, {COPIED}. They are still "
+                f"running; to stop them, use {way_out}"
             )

@@ -1,4 +1,4 @@
-"""`lra verify`: the contract checks on one mixer, ours by name or yours by import path."""
+"""`lra verify`: check one mixer, given by its name in lra or by its import path."""
 
 import argparse
 from typing import Any
@@ -14,15 +14,16 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra verify`."""
     args = Parser(
         prog="lra verify",
-        description="Test a mixer against the contract: shapes, padding, other examples of the "
-        "batch, no look-ahead, side effects, gradients, precisions, token-by-token use, and its "
-        "declared growth. A failed check names its likely cause; the exit code is then 1.",
+        description="Check that a mixer computes what lra expects: shapes, padding, independence "
+        "of the other examples in a batch, no look-ahead, no side effects, gradients, precisions, "
+        "token-by-token use, and the declared growth of time and memory with length. A failed "
+        "check names its likely cause; the exit code is then 1.",
         epilog="""\
 examples:
   lra verify performer
   lra verify performer features=128 --max-length 32   a quick check
-  lra verify performer --device cuda                  on a GPU
-  lra verify my_pkg.mixer:MyMixer window=64           your own class
+  lra verify performer --device cuda                  run the checks on a GPU
+  lra verify my_pkg.mixer:MyMixer window=64           check your own class
   lra verify my_family --config-dir my_conf --plugin my_pkg
   lra verify my_pkg.layers:MyLayer --wrap causal=false mask=padding operations=n^2""",
     )
@@ -33,12 +34,12 @@ examples:
     )  # fmt: skip
     args.add_argument(
         "options", nargs="*", default=[], metavar="OPTION=VALUE",
-        help="arguments of its constructor",
+        help="arguments of the mixer's constructor",
     )  # fmt: skip
     args.add_argument(
         "--wrap", nargs="*", metavar="CLAIM=VALUE",
-        help="check any nn.Module of (hidden states, mask) with these claims, which are the "
-        "arguments of lra.wrap: see help(lra.wrap)",
+        help="check any nn.Module that you call with (hidden states, mask); CLAIM=VALUE is an "
+        "argument of lra.wrap, which help(lra.wrap) explains",
     )  # fmt: skip
     args.add_argument(
         "--width", type=whole(1, 65_536), default=32, help="width of the model; default: 32"
@@ -52,11 +53,12 @@ examples:
     )  # fmt: skip
     args.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu",
-        help="where the checks run; default: cpu",
+        help="device on which the checks run; default: cpu",
     )  # fmt: skip
     args.add_argument(
         "--dtype", choices=("float64", "float32"), default="float64",
-        help="precision of most checks; float32 is for kernels without float64; default: float64",
+        help="precision of most checks; use float32 for kernels that do not support float64; "
+        "default: float64",
     )  # fmt: skip
     add_plugin_words(args)
     args.add_argument("--quiet", action="store_true", help="print failed checks only")
@@ -64,7 +66,7 @@ examples:
 
 
 def main(argv: list[str]) -> int:
-    """Print the findings; 1 where one failed."""
+    """Print a line for each check; return 1 if a check failed, else 0."""
     flags = parser()
     arguments = flags.parse_intermixed_args(argv)
     by_name = options(arguments.options)
@@ -81,7 +83,7 @@ def main(argv: list[str]) -> int:
 
 
 def options(words: list[str]) -> dict[str, Any]:
-    """Read `option=value` words; values are YAML, as on the command line of `lra run`."""
+    """Return the values of `option=value` arguments by option; a value is YAML, as in `lra run`."""
     by_name = {}
     for word in words:
         name, separator, value = word.partition("=")

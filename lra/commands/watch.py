@@ -1,6 +1,7 @@
-"""`lra watch`: how far a submitted sweep is, from its results folder alone.
+"""`lra watch`: show how many runs of a sweep are finished, from its results folder alone.
 
-Exit codes: 0 every run succeeded; 1 all ended, and some failed or lacked data; 3 runs are left.
+Exit codes: 0: every run succeeded; 1: all runs ended, and some failed or lacked data; 3: some runs
+have not ended.
 """
 
 import argparse
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 2.0
 MOST_LINES = 12
-"""Running cells and workers on a page that is not drawn again."""
+"""The most runs and workers listed on a page that is printed once."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,28 +30,28 @@ def parser() -> argparse.ArgumentParser:
     args = Parser(
         prog="lra watch",
         description="Show how far a sweep is: how many runs finished, failed, are running or have "
-        "not started. For a submitted sweep it also shows workers, jobs and the time left. It "
-        "works on every machine that can read the results folder. On a terminal it stays until "
-        "the sweep and its report are finished; Ctrl-C ends it.",
+        "not started. For a submitted sweep, the command also shows workers, jobs and the time "
+        "left. It works on every machine that can read the results folder. On a terminal it "
+        "updates the page until the sweep and its report are finished; Ctrl-C ends it.",
         epilog="""\
 examples:
-  lra watch mysweep         stay, and update the page every two seconds
-  lra watch mysweep --once  print it once
-  lra watch mysweep --json  the same for a program
+  lra watch mysweep         update the page every two seconds
+  lra watch mysweep --once  print the page once
+  lra watch mysweep --json  print the same facts for a program
 
-exit codes: 0 every run succeeded; 1 some crashed, diverged, reached a limit or lacked their data;
-3 runs are left""",
+Exit codes: 0 means that every run succeeded; 1 that some runs crashed, diverged, reached a limit
+or lacked their data; 3 that some runs have not ended yet.""",
     )
     args.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
     add_results(args)
-    args.add_argument("--once", action="store_true", help="print it once, and end")
+    args.add_argument("--once", action="store_true", help="print the page once, and end")
     args.add_argument("--workers", action="store_true", help="print a line for each worker")
     args.add_argument("--json", action="store_true", help="print one JSON object, and end")
     return args
 
 
 def main(argv: list[str]) -> int:
-    """Show how far a sweep is."""
+    """Show the state of a sweep until it is finished, or once; return the exit code."""
     arguments = parser().parse_args(argv)
     from lra.cluster.jobs import JobWatcher
     from lra.cluster.plan import (
@@ -69,10 +70,10 @@ def main(argv: list[str]) -> int:
     if not lexists(plan_folder(root, name) / HEAD):
         sweeps = Store(root).sweeps()
         if name in sweeps:
-            return _of_run(root, name, once=arguments.once, as_json=arguments.json)
+            return _watch_unplanned(root, name, once=arguments.once, as_json=arguments.json)
         if sweeps and "/" not in name:
             planned = (path.parent.name for path in plan_folder(root, "").glob(f"*/{HEAD}"))
-            way_out = "Name another results folder by --results DIR."
+            way_out = "For a sweep of another results folder, add --results DIR."
             known = {*sweeps, *planned}
             raise CommandError(unknown(f"sweep of {root}", name, known, way_out=way_out))
     folder = locate_plan(name, root)
@@ -82,7 +83,7 @@ def main(argv: list[str]) -> int:
         standing = watcher.look()
         standing.jobs = jobs.look()
         if arguments.json:
-            print(json.dumps(_standing_json(standing), ensure_ascii=False))
+            print(json.dumps(_standing_as_json(standing), ensure_ascii=False))
         else:
             text = [*sweep_lines(standing, PlanTitles(plan), MOST_LINES)]
             text += stages(watcher, standing)
@@ -103,27 +104,27 @@ def main(argv: list[str]) -> int:
             print()
             return standing.code
         time.sleep(EVERY_S)
-        # A plan that is gone or torn meanwhile: what was read of it goes on.
+        # If the plan file was removed or is only partly written, the page shows the plan read last.
         with suppress(OSError, TornPart):
             if mark_of((folder / HEAD).stat()) != plan.mark:
-                again = StoredPlan(folder)
-                plan, watcher = again, Watcher(again)
+                new_plan = StoredPlan(folder)
+                plan, watcher = new_plan, Watcher(new_plan)
 
 
-def _of_run(root: Path, name: str, *, once: bool, as_json: bool) -> int:
-    """Show how far a sweep of `lra run` is, which has no plan and no workers."""
+def _watch_unplanned(root: Path, name: str, *, once: bool, as_json: bool) -> int:
+    """Show the state of a sweep that `lra run` started, so that it has no plan and no workers."""
     from lra.cluster.progress_of import of_stored, sweep_lines
 
     region = Region(sys.stdout)
-    staying = on_terminal(sys.stdout) and not once and not as_json
+    updates = on_terminal(sys.stdout) and not once and not as_json
     while True:
         standing = of_stored(root, name)
         if as_json:
-            print(json.dumps(_standing_json(standing), ensure_ascii=False))
+            print(json.dumps(_standing_as_json(standing), ensure_ascii=False))
             return standing.code
         keys = {key: key for failed in standing.failures.values() for key in failed}
         text = [*sweep_lines(standing, keys, MOST_LINES)]
-        if not staying:
+        if not updates:
             print("\n".join(map(one_line, text)))
             return standing.code
         region.draw(text[: region.room()[1] - 1])
@@ -134,14 +135,15 @@ def _of_run(root: Path, name: str, *, once: bool, as_json: bool) -> int:
 
 
 def stages(watcher: "Watcher", standing: "Standing") -> list[str]:
-    """Return how far the arms of a search are."""
+    """Return lines that say how far each arm of a search has come; none for other sweeps."""
     from lra.cluster.growth import stage_lines
 
     running = {cell.key for cell in standing.running}
     return [*stage_lines(watcher.plan, watcher.ended, running)]
 
 
-def _standing_json(standing: "Standing") -> dict[str, object]:
+def _standing_as_json(standing: "Standing") -> dict[str, object]:
+    """Return the object that `lra watch --json` prints."""
     return {
         **{name: getattr(standing, name) for name in ("sweep", "total", "done", "left")},
         "endings": dict(standing.endings),

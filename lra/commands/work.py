@@ -1,4 +1,4 @@
-"""`lra work`: a worker, or several, that execute the runs of a stored plan."""
+"""`lra work`: start one or more workers, which execute the runs of a stored plan."""
 
 import argparse
 import os
@@ -29,52 +29,55 @@ examples:
     add_results(args)
     args.add_argument(
         "--workers", type=whole(1, MOST_WORKERS), default=1, metavar="N",
-        help="number of processes, which share the libraries in memory and execute one run each "
-        "at a time; default: 1, which executes as many trainings at once as the hardware profile "
-        "allows",
+        help="number of worker processes; each executes one run at a time, and all of them share "
+        "the loaded libraries in memory; default: 1, a worker that executes as many trainings at "
+        "once as the hardware profile allows",
     )  # fmt: skip
     args.add_argument(
-        "--group", metavar="NAME", help="take only runs that fit the resources of this group"
+        "--group", metavar="NAME", help="execute only runs that fit the resources of this group"
     )
     args.add_argument(
         "--name", type=file_name, metavar="NAME", help="name of the worker; default: HOST-PID"
     )
-    add_plugin(args, "your package, if the runs use it")
+    add_plugin(args, "name of your package, if the runs use it")
     args.add_argument(
         "--plugin-folder", action="append", default=[], type=Path, metavar="DIR",
-        help="the folder of your package; default: installed, or in the current folder",
+        help="folder that contains your package; needed if the package is neither installed nor in "
+        "the current folder",
     )  # fmt: skip
     args.add_argument(
         "--wait", type=whole(0, LONGEST_WAIT_S), metavar="SECONDS",
-        help="how long to wait while other workers have the last runs; default: as submitted",
+        help="how long to wait while other workers execute the last runs, in case one is handed "
+        "back; default: the time that was set when the sweep was submitted",
     )  # fmt: skip
     return args
 
 
 def main(argv: list[str]) -> int:
-    """Work until nothing is left."""
+    """Execute runs until none is left; return the exit code of the worker."""
     try:
-        return _work(argv)
+        return _start_workers(argv)
     except OSError as error:
         from lra.cluster.worker import storage_code
 
         return storage_code(error)
 
 
-def _work(argv: list[str]) -> int:
+def _start_workers(argv: list[str]) -> int:
+    """Execute the plan that `argv` names in this process, or in several with --workers N."""
     arguments = parser().parse_args(argv)
-    for place in arguments.plugin_folder:
-        see(str(place.absolute()))
+    for plugin_folder in arguments.plugin_folder:
+        see(str(plugin_folder.absolute()))
     from lra.cluster.plan import locate_plan
 
     folder = locate_plan(arguments.plan, arguments.results)
     if arguments.workers > 1:
-        return _several(folder, arguments)
+        return _fork_workers(folder, arguments)
     from lra.execution.preload import PRELOAD
     from lra.runners.isolation import isolate
 
     isolate.prepare(*PRELOAD)
-    isolate.start_server()  # which imports torch while this process does
+    isolate.start_server()  # it imports torch while this process imports the rest
     from lra.cluster.cells import WorkerOptions
     from lra.cluster.worker import default_name, work
 
@@ -85,7 +88,8 @@ def _work(argv: list[str]) -> int:
     return work(folder, options)
 
 
-def _several(folder: Path, arguments: argparse.Namespace) -> int:
+def _fork_workers(folder: Path, arguments: argparse.Namespace) -> int:
+    """Execute the plan in `folder` by several forks of this process; return the exit code."""
     from lra.cluster import code
     from lra.cluster.cells import WorkerOptions
     from lra.cluster.fork_workers import run_in_forks
@@ -94,10 +98,10 @@ def _several(folder: Path, arguments: argparse.Namespace) -> int:
     from lra.conf.system_errors import persistent
 
     plan = persistent(StoredPlan, folder)
-    code.check(plan)  # once for all of them: the hashes are remembered
+    code.check(plan)  # checked once here: the forks inherit the hashes of the source files
     plan.close()
 
-    def one(number: int) -> int:
+    def run_worker(number: int) -> int:
         os.environ["LRA_WORKER"] = str(number)
         name = f"{arguments.name}-{number + 1}" if arguments.name else default_name()
         options = WorkerOptions(
@@ -106,4 +110,4 @@ def _several(folder: Path, arguments: argparse.Namespace) -> int:
         )  # fmt: skip
         return work(folder, options)
 
-    return run_in_forks(arguments.workers, one)
+    return run_in_forks(arguments.workers, run_worker)

@@ -148,7 +148,8 @@ def test_torch_that_is_not_installed_is_no_bug(monkeypatch, capsys):
     fake_verb(monkeypatch, main)
     assert cli.main(["list"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "lra: torch is not installed, and this command needs it: pip install torch"
+    command = "lra: this command needs torch, which is not installed."
+    assert line == f"{command} Install it by: pip install torch"
 
 
 def test_a_reader_that_left_is_no_error(tmp_path):

@@ -21,8 +21,8 @@ ANSWERS = [
     # a name in other letters
     (("protocol", "S4D", ["s4", "s4d"]), {}, r"unknown protocol 'S4D': did you mean 's4d'.*"),
     (("protocol", "S4-V1", ["s4", "s4_v1"]), {}, r".*did you mean 's4_v1'\?.*"),
-    (("model", "S4D", ["s4", "s5"]), {}, ".*called 's4' here.*"),
-    (("model", "FlashAttention-2", ["sdpa", "linear"]), {}, ".*called 'sdpa' here.*"),
+    (("model", "S4D", ["s4", "s5"]), {}, ".*lra calls it 's4'.*"),
+    (("model", "FlashAttention-2", ["sdpa", "linear"]), {}, ".*lra calls it 'sdpa'.*"),
     (("sweep", "a", []), {}, r"unknown sweep 'a'\. There are no sweeps to choose from\."),
 ]  # fmt: skip
 

@@ -65,7 +65,7 @@ def test_a_copy_stops_nobody_and_says_whom_it_left_alone(
     assert main(["submit", "--stop", "some", "--results", str(other)]) == 0
     said = capsys.readouterr()
     assert stopped == []
-    assert "no worker of some runs here" in said.out
+    assert "sweep some has no running worker" in said.out
     assert f"1 jobs belong to {original}" in said.err
     if how is copied:
         assert f"lra submit --stop some --results {original}" in said.err
@@ -73,7 +73,7 @@ def test_a_copy_stops_nobody_and_says_whom_it_left_alone(
         assert len(stopped) == 1
         assert capsys.readouterr().err == ""
     else:
-        assert "to stop them, use their ids: " in said.err
+        assert "to stop them, use their ids, for example " in said.err
 
 
 @pytest.mark.parametrize("how", [copied, moved])

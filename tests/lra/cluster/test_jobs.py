@@ -173,8 +173,8 @@ def test_jobs_that_were_started_are_found_without_their_ids(
     said = capsys.readouterr()
     if fails == "note":
         assert (
-            "the workers run, and --stop finds them, but their ids could not be stored: "
-            in said.err
+            "the workers run, and `lra submit --stop` can end them, but their ids could not be "
+            "stored: " in said.err
         )
     else:
         assert code != 0
@@ -184,7 +184,7 @@ def test_jobs_that_were_started_are_found_without_their_ids(
     assert main(["submit", "--stop", "some", "--results", str(tmp_path)]) == 0
     asked = {word for line in fake.asked("scancel") for word in line.split()[2:]}
     assert asked == {"1_0", "1_1"}
-    assert "the workers of some will save their runs and stop" in capsys.readouterr().out
+    assert "the workers of sweep some will save their runs and end" in capsys.readouterr().out
 
 
 def test_a_process_that_was_started_is_found_without_its_id(

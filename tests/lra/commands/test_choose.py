@@ -79,7 +79,7 @@ def test_a_screen_as_it_is_printed(
     assert text.startswith(
         "1,024 tokens, bidirectional, batch 1; 2 layers of width 64, 2 heads, networks of 128 "
         "(size=tiny, the default: the order may differ for another size); task=listops, "
-        "hardware=a100 (bfloat16, 0.1 GiB)\nranked by the forecast time"
+        "hardware=a100 (bfloat16, 0.1 GiB)\nranked by the time of a training"
     )
     table = text.split("\n\n")[1].splitlines()
     assert (
@@ -91,7 +91,7 @@ def test_a_screen_as_it_is_printed(
     assert "512 tokens, bidirectional, Small CPU, float32: reports/published/one.jsonl" in text
     assert "accuracy after 640 training examples, generated, version 1: reports/pub" in text
     assert "] accuracy, arXiv:2011.04006, table 1" in text
-    assert "kernels: all models use" in text
+    assert "All models use standard PyTorch" in text
     assert "does not fit" not in text
 
     limit = "hardware.memory_limit_bytes=20000000"
@@ -103,9 +103,9 @@ def test_a_screen_as_it_is_printed(
     assert "model params kMAC reach GiB step prefill token state" in " ".join(table[0].split())
     assert [line.split()[0] for line in table[1:]] == ["linear", "sdpa", "reformer", "softmax"]
     assert "each new token needs a pass over the whole text: reformer" in text
-    assert text.endswith("excluded, as they are bidirectional only: fnet\n")
+    assert text.endswith("are excluded, as they have no causal form: fnet\n")
     assert (
-        "these need more memory than the machine has: softmax" in text
+        "than the machine has, so try a smaller batch=N: softmax" in text
     )  # so that it is last, whatever it is ranked by
     assert re.search(r"softmax.* 0\.\d\d! ", text)
     assert {path.name for path in folder.iterdir()} == {"digest.json", "published"}
@@ -422,8 +422,8 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
         ("length=16 seed=1", "seed: it does not change"),
         ("length=16 hardware=a10", "unknown hardware 'a10': did you mean 'a100'?"),
         ("length=16 task=lisstops", "unknown task 'lisstops': did you mean 'listops'?"),
-        ("length=16 task=recall", "unknown task 'recall': it is called 'mqar' here."),
-        ("length=16 hardware=laptop", "unknown hardware 'laptop': it is called 'cpu' here."),
+        ("length=16 task=recall", "unknown task 'recall': lra calls it 'mqar'."),
+        ("length=16 hardware=laptop", "unknown hardware 'laptop': lra calls it 'cpu'."),
         ("length=16 --by tim", "unknown rank 'tim': did you mean 'time'?"),
         ("length=16 model=linear size=tiny,base", "2 forms of linear. Give each key one value"),
     ],

@@ -52,7 +52,7 @@ def test_without_a_kind_all_is_listed_and_nothing_goes(
     for name in ("first", "second", "(none)", "weights", "wandb", "listops-abc"):
         assert name in text
     assert run(results, "sweeps", "first") == 0
-    assert "add --yes to remove it" in capsys.readouterr().out
+    assert "add --yes to remove these files" in capsys.readouterr().out
     assert sorted(results.parent.rglob("*")) == before
     assert run(results, "--yes") == 2
     assert "lra clean sweeps|" in capsys.readouterr().err

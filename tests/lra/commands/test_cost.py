@@ -73,7 +73,7 @@ def test_what_depends_on_contents_is_named(capsys):
     [
         (["--cost"], "--cost needs a stored run, or arguments of lra run"),
         (["--cost", "3fa9", "4fb0"], "takes one run at a time: got 3fa9 4fb0"),
-        (["--cost", "3fa9", "--results", "nowhere"], "name yours by --results DIR"),
+        (["--cost", "3fa9", "--results", "nowhere"], "set its path by --results DIR"),
         (["--cost", "model=softmax", "--results", "nowhere"], "remove one of them"),
         (["--cost", "runner=certify"], "runner=certify has no model whose operations"),
         (["--cost", "model=linformer", "task=text8"], "choose a causal family"),

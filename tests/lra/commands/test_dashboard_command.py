@@ -65,8 +65,8 @@ def test_every_run_of_a_project_and_an_entity(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("--project=a/b", r"got 'a/b'; wanted up to 128 characters, without .*%"),
-        ("--entity=\udcff", r"got '\\udcff'; wanted up to 128"),
+        ("--project=a/b", r"got 'a/b'; wanted a name of at most 128 characters .*%"),
+        ("--entity=\udcff", r"got '\\udcff'; wanted a name of at most 128"),
     ],
 )
 def test_words_that_are_none(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,14 +34,14 @@ def test_prepare_then_verify_then_show(capsys):
 
     assert main(["data", "verify", "listops", *SMALL]) == 0
     text = capsys.readouterr().out
-    assert "every file has the hash" in text
+    assert "every file has its expected hash" in text
     assert "NO " not in text
 
     assert main(["data", "show", "listops", *SMALL, "--split", "test", "--index", "78"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("listops / generated / test / 78\n[")
-    assert "tokens per sequence over 80 sequences" in text
-    assert "labels over 80 examples" in text
+    assert "number of tokens in each of 80 sequences" in text
+    assert "share of each label among 80 examples" in text
 
 
 def test_findings_are_printed_as_they_are_found(capsys, monkeypatch):
@@ -134,9 +134,9 @@ def test_from_is_short_for_path(capsys, tmp_path):
         (["show", "listops", "max_depth"], "task.max_depth: wanted KEY=VALUE"),
         (["show", "listops", "--split", "tset"], "did you mean 'test'?"),
         (["certify", "listops", *SMALL, "--split", "tset"], "did you mean 'test'?"),
-        (["show", "listops", *SMALL, "--index", "200"], "lies outside the split train"),
+        (["show", "listops", *SMALL, "--index", "200"], "selects examples outside the split train"),
         (["show", "listops", *SMALL, "--index", "-1"], "which has 200 examples"),
-        (["show", "listops", *SMALL, "--count", "0"], "lies outside the split"),
+        (["show", "listops", *SMALL, "--count", "0"], "selects examples outside the split"),
     ],
 )
 def test_a_slip_is_answered(capsys, words, complaint):
@@ -191,7 +191,7 @@ def test_language_baselines_and_windows(capsys):
     assert main(["data", "show", *words, "--split", "test", "--index", "30"]) == 2
     assert "which has 30 examples" in capsys.readouterr().err
     assert main(["data", "show", *words, "--split", "test", "--index", "29"]) == 0
-    assert "over 30 sequences: shortest 99, median 100" in capsys.readouterr().out
+    assert "in each of 30 sequences: shortest 99, median 100" in capsys.readouterr().out
 
 
 MINE = """

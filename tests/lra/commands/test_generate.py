@@ -54,9 +54,9 @@ def test_the_text_goes_to_stdout_and_what_writes_it_to_stderr(generate) -> None:
     assert len(out) == 5 + 30 + 1
     assert {*out} <= {*" abcdefghijklmnopqrstuvwxyz\n"}
     first, last = err.splitlines()
-    assert "lstm on text8 (sample (synthetic)), 30 steps; writes through its state" in first
-    assert last.startswith("30 tokens in ")
-    assert "tokens/s; the prompt of 5 tokens took" in last
+    assert "lstm on text8 (sample (synthetic)) for 30 steps; each new token is computed" in first
+    assert last.startswith("wrote 30 tokens in ")
+    assert "tokens/s; reading the prompt of 5 tokens took" in last
 
 
 def test_greedy_text_is_the_likeliest_token_each_time(generate, results: Path) -> None:
@@ -99,15 +99,15 @@ def test_a_prompt_longer_than_the_window_is_read_through_the_state(generate) -> 
     ("words", "message"),
     [
         ("--prompt Ba1", "text8 contains only a to z and blanks: got '1', 'B'"),
-        ("--prompt a --temperature 0", "--temperature must be positive and finite: got 0.0"),
-        ("--prompt a --temperature nan", "--temperature must be positive and finite: got nan"),
-        ("--prompt a --top-p 0", r"--top-p must lie in (0, 1]: got 0.0"),
-        ("--prompt a --top-p 1.1", r"--top-p must lie in (0, 1]: got 1.1"),
-        ("--prompt a --top-k 28", "the vocabulary has 27 tokens"),
+        ("--prompt a --temperature 0", "--temperature: got 0.0; wanted a positive finite number"),
+        ("--prompt a --temperature nan", "--temperature: got nan; wanted a positive finite number"),
+        ("--prompt a --top-p 0", "--top-p: got 0.0; wanted a number above 0"),
+        ("--prompt a --top-p 1.1", "--top-p: got 1.1; wanted a number above 0"),
+        ("--prompt a --top-k 28", "the vocabulary has only 27 tokens"),
         ("--prompt a --greedy --top-p 0.5", "--top-p 0.5 has no effect"),
         ("--prompt a --greedy --samples 2", "--samples 2 has no effect"),
         ("--prompt=", "the prompt from --prompt is empty"),
-        ("--prompt a --prompt-file b", "give one of them"),
+        ("--prompt a --prompt-file b", "give only one of them"),
         ("--prompt-file /nowhere/at/all", "No such file"),
     ],
 )
@@ -121,7 +121,7 @@ def test_what_cannot_be_is_refused(generate, words: str, message: str) -> None:
 def test_a_prompt_that_is_no_text(generate, tmp_path: Path, monkeypatch) -> None:
     file = tmp_path / "prompt.bin"
     file.write_bytes(b"ab\xff")
-    assert "is no UTF-8 at character 3" in generate("--prompt-file", str(file))[2]
+    assert "is not UTF-8 text (character 3 is invalid)" in generate("--prompt-file", str(file))[2]
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stdin", terminal)
@@ -146,7 +146,7 @@ def test_cells_that_write_nothing_are_named(generate, results: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("listops", "has no causal language model: task=listops asks its model for classification"),
+        ("listops", "has no causal language model, because task=listops trains a model for cl"),
         ("selective_copy", "whose tokens"),
     ],
 )

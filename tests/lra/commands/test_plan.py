@@ -88,7 +88,7 @@ def test_the_memory_of_references_stands_apart_with_mode_and_limit(capsys) -> No
     assert [head.index(word) for word in ("limit", "memory", "fits", "reference", "it fits")]
     assert re.search(r"step .* GiB .* yes  softmax .* GiB +NO", lines[-1])
     assert (
-        "run, the reference needs more memory than there is: runner.reference_max_length"
+        "run, the reference needs more memory than the machine has. Set runner.reference"
         in sentences
     )
     assert "runs need more memory" not in sentences
@@ -151,7 +151,7 @@ def test_what_is_done_is_not_to_do_and_is_compared(capsys) -> None:
     [
         (["model=nope"], "nope"),
         (["hardware=nope"], "Known hardware"),
-        (["--json", "--csv", *WORDS], "got --json and --csv: give one of them"),
+        (["--json", "--csv", *WORDS], "got both --json and --csv; give only one"),
         (["--against", "nope"], "no results folder nope"),
         (["--against", ".", "model=linear"], "remove model=linear"),
         (["+hardware.typical.speed=3"], "speed"),

@@ -55,7 +55,7 @@ def test_configuration_rows_and_command(results, capsys):
     assert "326,185,000" in text
     assert "baseline/majority" in text
     assert "train_loss" not in text
-    assert "and 1 rows of training steps" in text
+    assert "to see 1 more row of training steps" in text
     assert "python: '3.11'" in text
 
 
@@ -126,7 +126,7 @@ def test_an_unknown_cell_and_a_missing_folder_are_answered(results, capsys, tmp_
     assert "'zzzz'" in text
     assert cell().key in text
     assert main(["show", "zzzz", "--results", str(tmp_path / "absent")]) == 2
-    assert "name yours by --results DIR" in capsys.readouterr().err
+    assert "set its path by --results DIR" in capsys.readouterr().err
 
 
 def test_an_ambiguous_beginning_lists_the_cells(results, capsys):

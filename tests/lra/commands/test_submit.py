@@ -46,6 +46,8 @@ def test_cells_that_join_a_sweep_are_told(
     for dry in (["runner.dry_run=true"], []):
         assert main(["submit", *words, "seed=1,2,3", "cluster.workers=1", *dry]) == 0
         text = capsys.readouterr().out
-        assert "2 new runs added to the 2 of mine\n1 worker of mine already running\n" in text
+        assert (
+            "added to the 2 runs of sweep mine\n1 worker of this sweep is already running\n" in text
+        )
         if dry:
-            assert f"1 worker (all), 1 thread each; logs in {folder / 'logs'}" in text
+            assert f"1 worker (all) with 1 thread each; their logs are in {folder / 'logs'}" in text

@@ -38,4 +38,4 @@ def test_cells_are_told_by_their_rows_and_holders(
     (tmp_path / "plans" / "other").mkdir(parents=True)
     (tmp_path / "plans" / "other" / HEAD).write_text("{}")
     assert main(["watch", "zzz", "--results", str(tmp_path)]) == 2
-    assert ": mine, other. Name another results folder" in capsys.readouterr().err
+    assert ": mine, other. For a sweep of another results folder" in capsys.readouterr().err

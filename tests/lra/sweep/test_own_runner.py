@@ -151,7 +151,7 @@ def test_a_fault_of_its_section_is_not_laid_to_lra(
     assert run(tmp_path / "results", *words, "report=true") == 1
     said = capsys.readouterr().err
     assert "KeyError: 'valve'" in said
-    assert "own_section_2.py:7 in numbers, not in your input" in said
+    assert "own_section_2.py:7 in numbers; your input is not the cause" in said
     assert "a bug in lra" not in said
 
 

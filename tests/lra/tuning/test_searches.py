@@ -97,7 +97,7 @@ def test_a_dry_run_and_a_plan_write_nothing(
     assert "more runs will start" in said
     assert main(["plan", *WORDS, f"results={tmp_path / 'r'}"]) == 0
     assert (
-        "12 more runs will start after these have been compared on validation"
+        "The search starts 12 more runs after it has compared these runs on validation"
         in capsys.readouterr().out
     )
     assert not (tmp_path / "r").exists()
