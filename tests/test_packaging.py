@@ -149,7 +149,7 @@ def test_doctor_names_what_another_package_replaced(wheel, tmp_path):
     (site / "stranger-1.0.dist-info" / "RECORD").write_text("lra/models/mixer.py,,\n")
     works, what, way_out = said().split("|")
     assert (works, what.split()[:2]) == ("False", ["2", "of"])
-    assert "stranger installed files with the same names" in what
+    assert "they have the same names as files of stranger" in what
     assert "pip uninstall stranger" in way_out
 
 

@@ -1,5 +1,5 @@
-"""The functions that `import lra` offers, one module for each thing they do.
+"""The public functions of `import lra`, with one module for each purpose.
 
-They do what the verbs of the command line do, and raise the same errors, with keywords in place of
-arguments of the shell.
+They do the same as the verbs of the command line. Their error messages are the same, too, but show
+Python keywords in place of command-line arguments.
 """

@@ -1,4 +1,4 @@
-"""A model as a plain `nn.Module`, and a task with its data."""
+"""Build a model as a plain `nn.Module`, and a task with its data."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,28 +24,29 @@ def model(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> "Backbone":
-    """Return a model with new weights: the one with which a run of these options would start.
+    """Return a model with new weights; a run with the same options starts with equal weights.
 
-    It is an `nn.Module` with the embedding, the layers and the head that the task needs. `predict`
-    returns logits; calling the model with tokens and targets returns losses and hits.
+    It is an `nn.Module` with the embedding, the layers and the head that the task needs. Its method
+    `predict` returns logits. If you call the model with tokens and targets, it returns the loss of
+    each position and whether its prediction is correct.
 
     Args:
-        name: A name of `lra list models`, or yours.
-        task: A name of `lra list tasks`. It decides the vocabulary, the length, the head and the
-            direction; no data are read.
+        name: A name of `lra list models`, or the name of your model.
+        task: A name of `lra list tasks`. The task decides the vocabulary, the length, the head and
+            the direction; no data are read.
         seed: The seed of the weights.
         config_dir: A folder with your configuration files.
         plugins: Packages that these files may name.
         **options: Options of the mixer, as `lra list NAME` prints them, for example `features=16`.
-            Set others by a mapping, `backbone={"depth": 4, "width": 128}`, or by a dotted key,
-            `**{"model.backbone.depth": 4, "task.max_length": 512}`.
+            Set other options by a mapping, `backbone={"depth": 4, "width": 128}`, or by a dotted
+            key, `**{"model.backbone.depth": 4, "task.max_length": 512}`.
 
     Returns:
-        The model, on the CPU, in training mode. Its `predict` takes tokens `[b p l]`: examples,
-        sequences of each example (2 if the task compares pairs, else 1), length.
+        The model, on the CPU, in training mode. Its `predict` takes token ids of shape `[b p l]`:
+        b examples, p sequences in each example (2 if the task compares pairs, else 1), length l.
 
     Raises:
-        ValueError: A model, task or option is unknown, or they exclude each other.
+        ValueError: A model, task or option is unknown, or two of them exclude each other.
 
     Examples:
         >>> import lra, torch
@@ -79,21 +80,22 @@ def task(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> "Task":
-    """Return a task whose data are ready: generate, convert or download them if needed.
+    """Return a task after its data were generated, converted or downloaded, if necessary.
 
     Args:
-        name: A name of `lra list tasks`, or yours.
+        name: A name of `lra list tasks`, or the name of your task.
         config_dir: A folder with your configuration files.
         plugins: Packages that these files may name.
         **options: Options of the task, as `lra list NAME` prints them; for example
             `source="sample"`, a small offline set.
 
     Returns:
-        The task: `spec` has its facts, and `batches` yields batches for models.
+        The task. Its attribute `spec` holds facts such as the vocabulary; its method `batches`
+        yields batches for models.
 
     Raises:
         ValueError: The task or an option is unknown.
-        NotPrepared: The data are missing here; the message names what to fetch.
+        NotPrepared: The data are missing on this machine; the message says where to get them.
 
     Examples:
         >>> import lra

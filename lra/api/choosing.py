@@ -1,4 +1,4 @@
-"""What fits, and which one: all families at one length, counted and with what is on record."""
+"""Rank all families at one length by counted costs, and by stored measurements and scores."""
 
 import warnings
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ KEYS = {
     "operations": ("multiply_adds",), "prefill": ("prefill_s",), "token": ("token_s",),
     "state": ("state_bytes",), "quality": ("paper_score", "score"),
 }  # fmt: skip
-"""What families are ranked by, and its columns: the second where the first is unknown."""
+"""The columns by which each rank sorts; the second counts where the first is equal or unknown."""
 NUMBERS = (*(n for names in KEYS.values() for n in names), "parameters", "room_bytes", "reach")
 
 
@@ -35,17 +35,17 @@ def choose(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> "pd.DataFrame":
-    """Return the time and memory that every family needs at a length, with known scores, ranked.
+    """Rank all families by the time or memory that they need at a length, or by known scores.
 
-    It only counts operations and bytes: it starts no run. For example, `lra.choose(4096,
+    It only counts operations and bytes; it starts no run. For example, `lra.choose(4096,
     hardware="a100", by="memory")` ranks by the memory of a training step on an A100.
 
     Args:
-        length: Tokens of a sequence.
-        hardware: A name of `lra list hardware`, of this machine or another one.
-        task: A name of `lra list tasks`, with the vocabulary of the model and the scores to show;
-            None: the vocabulary of listops, without scores.
-        causal: Whether a token reads earlier tokens only, whatever the task needs.
+        length: Number of tokens of a sequence.
+        hardware: A name of `lra list hardware`, for this machine or another machine.
+        task: A name of `lra list tasks`. It decides the vocabulary of the model and which scores
+            are shown. None: the vocabulary of listops, without scores.
+        causal: Whether models read earlier tokens only, whatever the task needs.
         by: `forecast` (time of a training step as `lra plan` counts it), `time` (measured, divided
             by that of exact attention), `memory`, `operations`, `prefill`, `token`, `state` or
             `quality`.
@@ -57,16 +57,17 @@ def choose(
             `lra run`: `size="base"`, `model=("linear", "s4")`.
 
     Returns:
-        A line for each family, the best first, with NaN or "" for unknown values: `parameters`;
-        `multiply_adds` of a forward pass for each token; `memory_bytes` and `step_s` of a training
-        step, and whether it `fits` into `room_bytes`; `reach`: how many tokens away an output can
-        depend on; forecasts for one text: `prefill_s` of a forward pass and, for causal models,
-        `token_s` of one more token and `state_bytes` after all tokens, in float32; `time_ratio`,
-        `score` (of rows) and `paper_score`, each with its source; `time_ratio_alike`: whether that
-        ratio is of this kind of device and direction; `step_source`: the source of a step that was
-        measured at this setting, or ran out of memory there; `step_s` and `fits` are then measured;
-        `reason`: why a value is unknown, or why the family is excluded. Families with `serves`
-        False come last. `attrs["setting"]` repeats the question in words, and `attrs["no_scores"]`
+        A frame with a line for each family, the best first, and NaN or "" for unknown values. Its
+        columns are: `parameters`; `multiply_adds` of a forward pass for each token; `memory_bytes`
+        and `step_s` of a training step, and whether it `fits` into `room_bytes`; `reach`, the
+        largest distance in tokens between an output and an input that it depends on; forecasts for
+        one text: `prefill_s` of a forward pass and, for causal models, `token_s` of one more token
+        and `state_bytes` after all tokens, in float32; `time_ratio`, `score` (of rows) and
+        `paper_score`, each with its source; `time_ratio_alike`: whether the ratio was measured on
+        this kind of device and in this direction; `step_source`: where a step of this setting was
+        measured, or exhausted the memory (`step_s` and `fits` are then measured); `reason`: why a
+        value is unknown, or why the family is excluded. Families with `serves` False are excluded
+        and come last. `attrs["setting"]` repeats the question in words, and `attrs["no_scores"]`
         is the reason if there are no scores.
 
     Warns:
@@ -87,11 +88,11 @@ def choose(
     for name, value in options.items():
         if name == "model" and isinstance(value, str) and "," in value:
             raise ConfigError(
-                f"model: got {value!r}; wanted a tuple, as {(*value.split(','),)!r:.80}"
+                f"model: got {value!r}; wanted a tuple such as {(*value.split(','),)!r:.80}"
             )
     words = [*flags(config_dir, plugins), *(["causal"] if causal else [])]
-    asked = {"length": length, "hardware": hardware, **({} if task is None else {"task": task})}
-    words += words_of({**asked, **options})
+    named = {"length": length, "hardware": hardware, **({} if task is None else {"task": task})}
+    words += words_of({**named, **options})
     with hydra_left_alone():
         frame, left_out = screen(words, by=by, results=Path(results))
     for line in left_out:
@@ -100,12 +101,12 @@ def choose(
 
 
 def screen(words: Sequence[str], *, by: str, results: Path) -> "tuple[pd.DataFrame, Sequence[str]]":
-    """Return the frame of `choose`, and what is wrong with cells that were left out.
+    """Return the frame of `choose`, and a message for each damaged run that is excluded.
 
     Args:
-        words: As `lra.sweep.family_costs.runs_of` takes them.
-        by: One of `KEYS`.
-        results: A store.
+        words: The arguments of `lra choose`, without its flags.
+        by: The rank, one of `KEYS`.
+        results: A results folder.
     """
     if by not in KEYS:
         raise ConfigError(unknown("rank", str(by), KEYS))
@@ -124,14 +125,15 @@ def screen(words: Sequence[str], *, by: str, results: Path) -> "tuple[pd.DataFra
     frame = frame.astype(dict.fromkeys(NUMBERS, float))
     if by in ("token", "state") and frame["token_s"].isna().all():
         raise ConfigError(
-            f"by={by} ranks causal models: add the argument causal, or a language task"
+            f"by={by} ranks causal models only; add the argument causal, or choose a language task"
         )
     sources = frame["paper_score_source"] + frame["score_source"]
-    falling = by == "quality" and sources.str.startswith("accuracy").any()
-    keys = {key: frame[key] * (-1 if falling else 1) for key in KEYS[by]}
-    late = frame["fits"].map(lambda fits: fits is False)
-    keys = {"unlike": ~frame["time_ratio_alike"], **keys} if by == "time" else keys
-    order = pd.DataFrame({"cannot": ~frame["serves"], "late": late, **keys})
+    # A high accuracy is good, all other scores and costs are good if they are low.
+    higher_is_better = by == "quality" and sources.str.startswith("accuracy").any()
+    keys = {key: frame[key] * (-1 if higher_is_better else 1) for key in KEYS[by]}
+    too_large = frame["fits"].map(lambda fits: fits is False)
+    keys = {"other_device": ~frame["time_ratio_alike"], **keys} if by == "time" else keys
+    order = pd.DataFrame({"excluded": ~frame["serves"], "too_large": too_large, **keys})
     frame = frame.loc[order.sort_values([*order], kind="stable").index].reset_index(drop=True)
     frame.attrs["setting"] = setting_of(runs, frame["room_bytes"].max(), words)
     frame.attrs |= {"device": str(runs[0].hardware.device), "no_scores": no_scores}

@@ -1,4 +1,4 @@
-"""Comparisons of two or more models over stored rows."""
+"""Compare two or more models by their stored rows."""
 
 import warnings
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 Results: TypeAlias = "str | Path | pd.DataFrame | CompletedSweep"
-"""Where numbers are: a store or file, rows, or what `lra.run` returned."""
+"""A source of results: the path of a folder or file, rows, or what `lra.run` returned."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,27 +47,29 @@ def compare(
     best: bool = False,
     untuned: bool = False,
 ) -> ComparisonTable:
-    """Tell whether one model is better than another: paired differences with intervals and tests.
+    """Test whether one model is better than another, by paired differences with intervals.
 
     Runs of the same task and seed form pairs. For example, `lra.compare("results", "mamba2",
     "linear", sweep="quickstart")`.
 
     Args:
         path: A results folder, a file of published rows (`.jsonl`), several such files, or
-            `example`, as in `lra.rows`. Or rows, as `lra.rows` returns them, without their options;
-            or what `lra.run` returned; or a list of these.
-        names: Two or more: a model as reports name it, its family, or KEY=VALUE of an option or
-            column; join several by spaces, as in `linear optim.steps=400`.
+            `example`, as in `lra.rows`. Or rows that `lra.rows` returned (then KEY=VALUE can name
+            columns, but no options); or what `lra.run` returned; or a list of rows and returned
+            sweeps.
+        names: Two or more groups of runs, each given by the name of a model in reports, by its
+            family, or by KEY=VALUE of an option or column; join several conditions by spaces, as
+            in `linear optim.steps=400`.
         sweep: Name of a stored sweep; None: every stored run.
-        metric: The score to compare; None: the first that all have.
+        metric: The score to compare; None: the first score that all runs have.
         split: The part of the data; None: `test`.
-        where: KEY=VALUE conditions for all names, as in `["task=listops"]`.
-        best: Compare each with the best one; by default with the first.
-        untuned: After a search, compare trainings with the options that it started from; by
-            default those with the options that it chose.
+        where: KEY=VALUE conditions that all compared runs meet, as in `["task=listops"]`.
+        best: Whether to compare the best group of runs with all others, instead of the first.
+        untuned: After a search, whether to compare trainings with the options that the search
+            started from, instead of the options that it chose.
 
     Returns:
-        A table of differences, first minus second, by task and over all tasks.
+        A table of differences, first group minus second, for each task and over all tasks.
 
     Raises:
         ValueError: A name is unknown, or no two runs form a pair.
@@ -86,10 +88,14 @@ def compare(
     from lra.reports.style import TableStyle
     from lra.results.comparing import compare_words
 
-    if strange := [name for name in names if not isinstance(name, str)]:
-        raise ConfigError(f"got {strange[0]!r:.80} for a name; give several results as a list")
+    for name in names:
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"names: got {name!r:.80}; wanted text such as 'linear'. To compare several "
+                "results, give them as one list, the first argument"
+            )
     numbers, comparisons, left_out = compare_words(
-        names, **_results(path, sweep), metric=metric, split=split, where=where, best=best,
+        names, **_locate_results(path, sweep), metric=metric, split=split, where=where, best=best,
         untuned=untuned,
     )  # fmt: skip
     for line in left_out:
@@ -97,13 +103,18 @@ def compare(
     return ComparisonTable(
         table=comparison_table(numbers, comparisons),
         style=TableStyle(),
-        verdicts=tuple(verdict(numbers, each) for each in comparisons),
+        verdicts=tuple(verdict(numbers, comparison) for comparison in comparisons),
         numbers=as_json(numbers, comparisons),
     )
 
 
-def _results(path: Any, sweep: str | None) -> dict[str, Any]:
-    """Return where results lie as arguments of `compare_words`."""
+def _locate_results(path: Any, sweep: str | None) -> dict[str, Any]:
+    """Return the arguments of `compare_words` that say where the results are.
+
+    Args:
+        path: What the caller of `compare` gave as `path`, of any type.
+        sweep: The name of a sweep, or None.
+    """
     import pandas as pd
 
     if isinstance(path, CompletedSweep):
@@ -111,21 +122,26 @@ def _results(path: Any, sweep: str | None) -> dict[str, Any]:
     if isinstance(path, pd.DataFrame):
         if sweep is not None:
             raise ConfigError(
-                f"sweep={sweep!r} is for a results folder, and these are rows: remove it"
+                f"sweep={sweep!r} selects runs of a results folder, but you gave rows; remove it"
             )
         return {"root": None, "rows": path}
-    several = [path] if isinstance(path, (str, Path)) else [*path]
-    if several and all(isinstance(each, (pd.DataFrame, CompletedSweep)) for each in several):
-        frames = [each.rows if isinstance(each, CompletedSweep) else each for each in several]
+    sources = [path] if isinstance(path, (str, Path)) else [*path]
+    if sources and all(isinstance(source, (pd.DataFrame, CompletedSweep)) for source in sources):
+        frames = [
+            source.rows if isinstance(source, CompletedSweep) else source for source in sources
+        ]
         return {"root": None, "rows": pd.concat(frames, ignore_index=True)}
-    if not several or not all(isinstance(each, (str, Path)) for each in several):
+    if not sources or not all(isinstance(source, (str, Path)) for source in sources):
         raise ConfigError(
-            f"got {path!r:.80}; wanted a path, rows, what lra.run returned, or a list of one kind"
+            f"path: got {path!r:.80}; wanted a path, rows, what lra.run returned, or a list with "
+            "only paths or without paths"
         )
-    paths = [Path(each) for each in several]
-    files = [file_at(each, sweep, "; give the names of models after it") for each in paths]
+    paths = [Path(source) for source in sources]
+    hint = "; the names of models follow the path"
+    files = [file_at(source_path, sweep, hint) for source_path in paths]
     if len(paths) > 1 and None in files:
         raise ConfigError(
-            f"got {paths[files.index(None)]}, a results folder; give one results folder, or files"
+            f"path: got {paths[files.index(None)]}, which is a results folder, in a list; give one "
+            "results folder alone, or a list of files"
         )
     return {"root": paths[0], "sweep": sweep, "files": [file for file in files if file]}

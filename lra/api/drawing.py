@@ -1,4 +1,4 @@
-"""Figures of rows, as reports draw them."""
+"""Draw rows as the figures of reports."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ CLASSES = {
     "loss_by_document_position": "document_position",
     "loss_by_frequency": "frequency",
 }
-"""Losses by classes of tokens, and what they are by."""
+"""Quantities that are losses of groups of tokens, and the property that defines the groups."""
 SCORES = "scores"
 Quantity = Literal[
     "time", "memory", "scores", "loss", "loss_by_position", "loss_by_document_position",
@@ -44,19 +44,21 @@ def figure(
 
     Args:
         rows: As `lra.rows` returns them.
-        quantity: `time` or `memory` of one sequence against its length, on doubly logarithmic axes,
-            with fitted exponents. `scores`: final scores with their intervals. `loss`: training
-            loss against the optimiser step. `loss_by_position`, `loss_by_document_position`,
-            `loss_by_frequency`: the evaluated loss of language models by classes of tokens.
-        models: Names or families to draw, in the colours that they have among all; None: all.
-        mode: For `time` and `memory`: `step`, a training step, or `forward`; optional if the rows
-            have only one.
-        split: For scores and losses by classes; default: `test`.
-        style: Width, letters, colours, names and choice of models: `paper_column` and the like, or
-            a file, as for `lra report --style`; None: the default of reports.
+        quantity: What the figure shows. `time` or `memory`: of one sequence against its length, on
+            doubly logarithmic axes, with fitted exponents. `scores`: final scores with their
+            intervals. `loss`: training loss against the optimiser step. `loss_by_position`,
+            `loss_by_document_position`, `loss_by_frequency`: the evaluated loss of language models
+            by position or frequency of the token.
+        models: Names or families to draw; a model has the same colour as in a figure of all models.
+            None: all.
+        mode: For `time` and `memory`: `step`, a training step, or `forward`, a forward pass;
+            optional if the rows have only one mode.
+        split: The split of the data, for `scores` and `loss_by_...`; None: `test`.
+        style: Width, letters, colours, names and choice of models: a name such as `paper_column`,
+            or a file, as for `lra report --style`; None: the default of reports.
 
     Returns:
-        A figure of matplotlib, which a notebook shows; `figure.savefig("time.pdf")` writes it.
+        A matplotlib figure, which a notebook shows; `figure.savefig("time.pdf")` writes it.
 
     Raises:
         ValueError: The rows have no such numbers, or too many for one figure.
@@ -76,18 +78,20 @@ def figure(
     if quantity == LOSS:
         refuse(quantity, split=split)
     with styled_rows(rows, style) as prepared:
-        every = looks([str(name) for name in prepared["name"][prepared["baseline"] == ""].unique()])
+        all_models = prepared["name"][prepared["baseline"] == ""].unique()
+        model_looks = looks([str(name) for name in all_models])
         frame = of_models(prepared, models)
         if quantity in COSTS:
-            return _cost(frame, quantity, mode, every)
+            return _draw_cost(frame, quantity, mode, model_looks)
         if quantity == SCORES:
-            return _scores(frame, split or "test", every)
-        return _losses(frame, quantity, split or "test", every)
+            return _draw_scores(frame, split or "test", model_looks)
+        return _draw_losses(frame, quantity, split or "test", model_looks)
 
 
-def _cost(
+def _draw_cost(
     frame: "pd.DataFrame", quantity: str, mode: str | None, looks: "dict[str, Look]"
 ) -> "Figure":
+    """Return a figure of time or memory against length; `looks` has the colour of each model."""
     from lra.composition.selection import kinds
     from lra.reports.figures.panels import line_figures
     from lra.reports.figures.scaling import scaling_data
@@ -98,13 +102,15 @@ def _cost(
     if data["value"].isna().all():
         reasons = "; ".join(sorted({str(reason) for reason in data["reason"]}))
         raise ConfigError(
-            f"{quantity}: the rows contain no number, only reasons for failures: {reasons}"
+            f"{quantity}: every measurement in the rows failed, for these reasons: {reasons}"
         )
     groups = names_by_group(frame, kinds())
-    return _one([drawn for _, drawn in line_figures(data, looks, groups, subtitle=setting)])
+    figures = [drawn for _, drawn in line_figures(data, looks, groups, subtitle=setting)]
+    return _require_one(figures)
 
 
-def _scores(frame: "pd.DataFrame", split: str, looks: "dict[str, Look]") -> "Figure":
+def _draw_scores(frame: "pd.DataFrame", split: str, looks: "dict[str, Look]") -> "Figure":
+    """Return a figure of the final scores on `split`; `looks` has the colour of each model."""
     from lra.reports.sections.score_dots import dots_data, dots_figure
 
     data = dots_data(frame)
@@ -114,7 +120,10 @@ def _scores(frame: "pd.DataFrame", split: str, looks: "dict[str, Look]") -> "Fig
     return dots_figure(data, looks)
 
 
-def _losses(frame: "pd.DataFrame", quantity: str, split: str, looks: "dict[str, Look]") -> "Figure":
+def _draw_losses(
+    frame: "pd.DataFrame", quantity: str, split: str, looks: "dict[str, Look]"
+) -> "Figure":
+    """Return a figure of training losses, or of losses on `split` by position or frequency."""
     from lra.reports.sections import losses
     from lra.reports.sections.section import pages
 
@@ -125,13 +134,15 @@ def _losses(frame: "pd.DataFrame", quantity: str, split: str, looks: "dict[str, 
         data, draw = losses.class_data(frame, split, kind), losses.class_figures[kind]
     if data.empty:
         raise none_of(f"numbers for {quantity!r}", frame)
-    return _one([draw(page, looks) for page in pages(data, draw.panel)])
+    return _require_one([draw(page, looks) for page in pages(data, draw.panel)])
 
 
-def _one(figures: "Sequence[Figure]") -> "Figure":
+def _require_one(figures: "Sequence[Figure]") -> "Figure":
+    """Return the only element of `figures`; raise ConfigError if there are several."""
     if len(figures) > 1:
         raise ConfigError(
-            f"this needs {len(figures)} figures: choose models for one, as in models=['sdpa', "
-            "'linear'], or rows of fewer tasks"
+            f"the rows fill {len(figures)} figures, but lra.figure returns one; choose fewer "
+            "models, as in models=['sdpa', 'linear'], or rows of fewer tasks"
         )
-    return figures[0]
+    (figure,) = figures
+    return figure

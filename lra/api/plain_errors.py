@@ -1,4 +1,4 @@
-"""How the functions that Python calls begin and fail: as verbs of the command line do."""
+"""Make the public Python functions raise the same short errors as the command line."""
 
 import re
 from collections.abc import Callable
@@ -16,26 +16,33 @@ from lra.tasks.errors import BadData
 P = ParamSpec("P")
 T = TypeVar("T")
 PUBLIC = (ConfigError, BadData, BadStore, OSError, RuntimeError)
-"""Errors that reach the caller as they are; `NotPrepared` is an `OSError`."""
+"""Errors that reach the caller unchanged; `NotPrepared` is an `OSError`."""
 
 TYPED = re.compile(
-    r"`[^`]*`|\blra [a-z]+ (?:(?!\. )[^;,)])*"  # a command stays one
+    r"`[^`]*`|\blra [a-z]+ (?:(?!\. )[^;,)])*"  # a whole command is matched, to leave it unchanged
     r"|--config-dir DIR"
     rf"|(?<![\w.+])(?:(\+\w+)|({'|'.join(GROUPS)})(?:\.(\w[\w.]*))?)=((?>[\w.+-]*\w|…))(?!,\w|\()"
 )
-"""What a message says to type in a shell: flags, and words with one plain value."""
+"""Matches what a message says to type in a shell: a flag, or KEY=VALUE with a single value."""
 KEYWORDS = {"--config-dir DIR": 'config_dir="DIR"'}
 VALUES = {"null": "None", "true": "True", "false": "False", "…": "…"}
 OWN = {"task": ("task", ""), "model": ("model", "mixer.")}
-"""Functions whose keywords are the keys of a part."""
+"""For `lra.task` and `lra.model`: the group and the prefix of the options that are keywords."""
 
 
 def in_python(text: str, function: str) -> str:
-    """Return a message with keywords of a function in the place of words of the shell."""
-    return TYPED.sub(partial(_keyword, *OWN.get(function, ("", ""))), text)
+    """Return the message `text` with shell arguments rewritten as keywords of `lra.FUNCTION`."""
+    return TYPED.sub(partial(_write_keyword, *OWN.get(function, ("", ""))), text)
 
 
-def _keyword(own: str, part: str, match: re.Match[str]) -> str:
+def _write_keyword(own_group: str, prefix: str, match: re.Match[str]) -> str:
+    """Return a match of `TYPED` as a Python keyword, for example `optim={"steps": 50}`.
+
+    Args:
+        own_group: The group whose options are keywords of the function; "" if there is none.
+        prefix: What precedes the name of a keyword in the key of the option.
+        match: For example of `optim.steps=50`.
+    """
     preset, group, key, value = match.groups()
     if value is None:
         return KEYWORDS.get(match[0], match[0])
@@ -45,28 +52,29 @@ def _keyword(own: str, part: str, match: re.Match[str]) -> str:
         return f'**{{"{preset}": {shown}}}'
     if key is None:
         return f"{group}={shown}"
-    if group == own and key.startswith(part) and "." not in key.removeprefix(part):
-        return f"{key.removeprefix(part)}={shown}"
+    if group == own_group and key.startswith(prefix) and "." not in key.removeprefix(prefix):
+        return f"{key.removeprefix(prefix)}={shown}"
     return f'{group}={{"{key}": {shown}}}'
 
 
 def plainly(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function see packages of the current folder, and raise in one sentence.
+    """Return `function` with short errors for its caller.
 
-    What its caller can mend comes without the frames in between, Hydra's among them, and as
-    `ConfigError` where it is none of `PUBLIC`. LRA_DEBUG=1 keeps the frames; a bug, of ours or of a
-    package, keeps its type, too.
+    An error that the caller can mend has no traceback through lra and Hydra, and is a `ConfigError`
+    unless its type is in `PUBLIC`. With LRA_DEBUG=1 it keeps its traceback. A bug keeps its
+    traceback and its type.
     """
-    known = signature(function).parameters
-    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in known.values())
+    parameters = signature(function).parameters
+    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
 
     @wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        __tracebackhide__ = True  # for IPython and pytest
+    def call_plainly(*args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True  # IPython and pytest hide this frame
         try:
             invalidate_caches()  # a notebook may have written a package just now
-            for name in () if takes_any else [each for each in kwargs if each not in known]:
-                raise ConfigError(unknown(f"argument of lra.{function.__name__}", name, known))
+            for name in () if takes_any else [key for key in kwargs if key not in parameters]:
+                kind = f"argument of lra.{function.__name__}"
+                raise ConfigError(unknown(kind, name, parameters))
             return function(*args, **kwargs)
         except Exception as error:
             if not is_actionable(error):
@@ -80,4 +88,4 @@ def plainly(function: Callable[P, T]) -> Callable[P, T]:
                 raise plain from error
         raise plain.with_traceback(None) from None
 
-    return called
+    return call_plainly

@@ -1,4 +1,4 @@
-"""Reports from a notebook or a script."""
+"""Write reports from a notebook or a script."""
 
 import warnings
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ def report(
             returned.
         sweep: Name of a stored sweep; None: every stored run.
         out: The folder of the report; None: `RESULTS/reports/SWEEP`, or `reports-of-FILE`.
-        title: Its heading.
-        style: How figures and tables look: `paper_column` and the like, or a file.
+        title: The heading of the report; None: a heading that names the results.
+        style: How figures and tables look: a name such as `paper_column`, or a file.
         config_dir: A folder with your configuration files.
-        plugins: Packages with your runners.
+        plugins: Names of packages that contain your runners.
 
     Returns:
         The path of the page, `report.html`; tables and figures are in the same folder.
@@ -56,12 +56,12 @@ def report(
         sweep, path = sweep or path.sweep, path.results
     if not isinstance(path, (str, Path)):
         raise ConfigError(
-            f"got a {type(path).__name__}; wanted a path, or what lra.run returned: a report also "
-            "shows configurations, which rows do not contain. Use lra.table or lra.figure for rows"
+            f"path: got a {type(path).__name__}; wanted a path, or what lra.run returned. A report "
+            "also shows configurations, which rows lack. Use lra.table or lra.figure for rows"
         )
     file = file_at(Path(path), sweep)
-    style_read, not_taken = read_style(None if style is None else str(style))
-    for line in not_taken:
+    style_read, unused_settings = read_style(None if style is None else str(style))
+    for line in unused_settings:
         warnings.warn(line, LeftOutOfStyle, stacklevel=3)
     written = write(
         Path(path), sweep, file=file,

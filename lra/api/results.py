@@ -1,4 +1,4 @@
-"""Stored rows as a frame: of a results folder, of one sweep, or of a published file."""
+"""Read stored rows of a results folder, a sweep or a published file into a pandas frame."""
 
 import warnings
 from collections.abc import Collection
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS = ".jsonl"
-"""What the name of a published file of rows ends with."""
+"""The ending of the name of a published file of rows."""
 
 
 class DamagedCell(UserWarning):
-    """A stored run that cannot be read, and was excluded."""
+    """Warns that a stored run cannot be read and is excluded."""
 
 
 @plainly
@@ -57,7 +57,13 @@ def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFr
 def rows_of(
     path: Path, sweep: str | None = None, cells: Collection[str] | None = None
 ) -> "pd.DataFrame":
-    """Return stored rows, of some runs if these are named; see `rows`."""
+    """Return stored rows as `rows` does.
+
+    Args:
+        path: A results folder or a published file of rows.
+        sweep: Name of a stored sweep; None: every stored run.
+        cells: Keys of the runs to read; None: all.
+    """
     from lra.reports.labels import labels_of
     from lra.results.rows import published_with_names, stored_rows
 
@@ -65,44 +71,50 @@ def rows_of(
     if (file := file_at(path, sweep)) is not None:
         frame = published_with_names(file)
         if frame.empty:
-            raise FileNotFoundError(f"{file} holds no rows")
+            raise FileNotFoundError(f"{file} contains no rows")
     else:
         frame, _, left_out = stored_rows(path, sweep, cells)
     for line in left_out:
         warnings.warn(f"excluded: {line}", DamagedCell, stacklevel=4)
-    return frame.assign(split=[labels_of(each).get("split", "") for each in frame["labels"]])
+    return frame.assign(split=[labels_of(text).get("split", "") for text in frame["labels"]])
 
 
 def file_at(path: Path, sweep: str | None, hint: str = "") -> Path | None:
-    """Return the file of rows that a path is; None for a results folder.
+    """Return the path of a published file of rows; None if `path` is a results folder.
+
+    Args:
+        path: A file, a folder, or `example`.
+        sweep: The sweep that the caller wants; a file has no sweeps.
+        hint: The end of the message if `path` does not exist.
 
     Raises:
-        FileNotFoundError: There is nothing; `hint` ends the message.
-        ConfigError: It is another file, or a sweep of a file is wanted.
+        FileNotFoundError: `path` does not exist.
+        ConfigError: `path` is another kind of file, or a file together with a sweep.
     """
-    found = file_of_rows(path)
-    if not found.exists():
-        raise FileNotFoundError(nothing_at(found) + hint)
-    if not found.is_file():
+    file = file_of_rows(path)
+    if not file.exists():
+        raise FileNotFoundError(nothing_at(file) + hint)
+    if not file.is_file():
         return None
-    if found.suffix != ROWS:
+    if file.suffix != ROWS:
         raise ConfigError(
-            f"{found} is no file of rows: give one that ends with {ROWS}, as "
-            "`lra report --publish` writes it, or a results folder"
+            f"{file} is not a file of rows. Give a file that `lra report --publish` wrote, with a "
+            f"name that ends with {ROWS}, or a results folder"
         )
     if sweep is not None:
         raise ConfigError(
-            f"sweep={sweep!r} is for a results folder, and {found} is a file of rows: remove it"
+            f"sweep={sweep!r} selects runs of a results folder, but {file} is a file of rows; "
+            "remove the sweep"
         )
-    return found
+    return file
 
 
 def nothing_at(path: Path) -> str:
-    """Return the sentence for a path at which nothing lies."""
+    """Return the error message for a `path` that does not exist."""
     neighbours = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = [repr(str(path.parent / name)) for name in near(path.name, neighbours)]
-    hint = f": did you mean {' or '.join(close)}?" if close else "."
+    similar = [repr(str(path.parent / name)) for name in near(path.name, neighbours)]
+    hint = f": did you mean {' or '.join(similar)}?" if similar else "."
     return (
-        f"there is nothing at {path}{hint} Give a results folder, which `lra run` makes, or a "
+        f"the path {path} does not exist{hint} Give a results folder, which `lra run` makes, or a "
         f"published file of rows ({ROWS}); the current folder is {Path.cwd()}"
     )

@@ -1,4 +1,4 @@
-"""Sweeps from a notebook or a script: each run has a separate process, as from the shell."""
+"""Start sweeps from a notebook or a script; each run has a separate process, as from the shell."""
 
 import shlex
 import signal
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 CHOICES = ("model", "task", "runner", "hardware", "optim", "seed", "+scale", "+protocol")
-"""What is one name or number each: several are a sweep."""
+"""Options that take one name or one number, so that several values make a sweep."""
 PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i")
-"""Words that end with something printed, and start no cell."""
+"""Arguments that make `lra run` print something and start no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,21 +45,24 @@ class CompletedSweep:
 
     @property
     def rows(self) -> "pd.DataFrame":
-        """The rows of its runs, read again each time, as `lra.rows` returns them."""
+        """The rows of the sweep's runs, as `lra.rows` returns them, read at every access."""
         return rows_of(self.results, self.sweep, self.cells)
 
     @property
     def failed(self) -> dict[str, str]:
-        """Runs without their numbers, by key, with their status; those of earlier calls, too."""
+        """The status of each run that failed, in this call or an earlier one, by the run's key."""
         rows = self.rows
-        lost = rows[rows["status"] != "ok"].drop_duplicates("cell")
-        return dict(zip(lost["cell"], lost["status"], strict=True))
+        failures = rows[rows["status"] != "ok"].drop_duplicates("cell")
+        return dict(zip(failures["cell"], failures["status"], strict=True))
 
     def __str__(self) -> str:
-        ran = f"executed {len(self.endings)} of {len(self.cells)} runs"
-        bad = sum(status != "ok" for status in self.endings.values())
-        ended = f", {bad} not ok" if bad else ""
-        return f"sweep {self.sweep}: {ran}{ended}; exit code {self.exit_code}; {self.results}"
+        executed = f"executed {len(self.endings)} of {len(self.cells)} runs"
+        failures = sum(status != "ok" for status in self.endings.values())
+        failed = f", {failures} failed" if failures else ""
+        return (
+            f"sweep {self.sweep}: {executed}{failed}; exit code {self.exit_code}; results in "
+            f"{self.results}"
+        )
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(str(self))}</p>"
@@ -74,26 +77,27 @@ def run(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> CompletedSweep:
-    """Train and measure, as `lra run` does from the shell.
+    """Train or measure models, as `lra run` does from the shell.
 
     For example, `lra.run(model=("linear", "sdpa"), task="listops")` trains two models. Each run has
-    a separate process: if it crashes or runs out of memory, the reason becomes a row and the sweep
-    continues. Finished runs are skipped, and progress is printed line by line. On an interrupt
-    (Ctrl-C, or the stop button of a notebook) trainings save a checkpoint and KeyboardInterrupt is
-    raised; make the same call again to resume. `if __name__ == "__main__"` is unnecessary.
+    a separate process. If a run crashes or exhausts the memory, its row holds the reason, and the
+    sweep continues. Finished runs are skipped, and progress is printed line by line. If you
+    interrupt the call (by Ctrl-C, or the stop button of a notebook), trainings save a checkpoint
+    and KeyboardInterrupt is raised; make the same call again to resume. A script needs no
+    `if __name__ == "__main__"`.
 
     Args:
         overrides: The arguments of `lra run`, as one text or a list: `"-m model=linear,sdpa
             seed=0,1"`. Or a mapping, nested or with dots: `{"model": "linear", "optim.steps": 50}`;
-            there a tuple or a range is a sweep over its values, and a list is one value.
+            in a mapping, a tuple or range is a sweep over its values, and a list is one value.
         config_dir: A folder with your configuration files.
-        plugins: Packages that these files may name; in the current folder, installed, or on
-            PYTHONPATH.
-        options: More of the mapping, as `model=("linear", "sdpa"), optim={"steps": 50}`;
+        plugins: Names of packages that these files may use. A package is installed, in the current
+            folder, or on PYTHONPATH.
+        options: More options, as in the mapping: `model=("linear", "sdpa"), optim={"steps": 50}`;
             `report=False` writes and prints no report.
 
     Returns:
-        The sweep: `rows`, `failed`, `sweep`, `exit_code`.
+        The sweep, with `rows`, `failed`, `sweep` and `exit_code`.
 
     Raises:
         ValueError: A name, option or value is unknown.
@@ -115,26 +119,31 @@ def run(
     from lra.terminal.volume import volume_of
 
     given, keywords = given_words(overrides), given_words(options)
-    _given_twice(given, keywords)
+    _check_conflicts(given, keywords)
     volume, words = volume_of([*flags(config_dir, plugins), *given, *keywords])
     flagged = [word.partition("=")[0] for word in words if word.startswith("-")]
     printing = [word for word in flagged if word in PRINTING]
     if printing:
-        raise ConfigError(f"{printing[0]} only prints: call `lra run` in a shell")
+        raise ConfigError(
+            f"{printing[0]} prints text and starts no run; type it after `lra run` in a shell"
+        )
     if given and not keywords and all(word[:1] == "-" for word in given):
         raise ConfigError(
-            f"got {' '.join(given)} alone: add what to run, as in "
-            '"-q model=linear task=listops"; lra.run() runs the defaults'
+            f"got only the flags {' '.join(given)}; add a model and a task, as in "
+            '"-q model=linear task=listops" (lra.run() without arguments runs the defaults)'
         )
     ready(volume)
     with hydra_left_alone():
         configurations = entries(words)
     if not configurations:
-        raise ConfigError("these arguments only print: call `lra run` in a shell")
-    from lra.execution.foreground import execute  # with PyTorch, for which all is settled now
+        raise ConfigError(
+            "these arguments print text and start no run; type them after `lra run` in a shell"
+        )
+    # This import loads PyTorch, so it must follow `ready`.
+    from lra.execution.foreground import execute
 
     code, sweep, outcome = execute(configurations, volume=volume)
-    _pass_on(outcome.stopped_by, sweep.name)
+    _raise_signal(outcome.stopped_by, sweep.name)
     return CompletedSweep(
         sweep=sweep.name,
         results=sweep.root,
@@ -145,73 +154,82 @@ def run(
 
 
 def given_words(overrides: Any) -> list[str]:
-    """Return what the caller gave as words of the command line."""
+    """Return the arguments of `lra run` that `overrides`, a text, list or mapping, stands for."""
     if isinstance(overrides, str):
         try:
             words = shlex.split(overrides)
         except ValueError as error:
             raise ConfigError(f"{overrides!r}: {error}") from error
     elif isinstance(overrides, Mapping):
-        options = _with_tuples(overrides)
-        swept = [key for key, value in _leaves(options) if isinstance(value, tuple)]
-        words = [*(["-m"] if swept else []), *words_of(options)]
+        options = _replace_ranges(overrides)
+        swept_keys = [key for key, value in _flatten(options) if isinstance(value, tuple)]
+        words = [*(["-m"] if swept_keys else []), *words_of(options)]
     elif isinstance(overrides, Sequence) and all(isinstance(word, str) for word in overrides):
         words = [*overrides]
     else:
         raise ConfigError(
-            f"got {overrides!r:.80} ({type(overrides).__name__}); wanted the arguments of "
-            "`lra run`, as one text, a list of texts or a mapping"
+            f"overrides: got {overrides!r:.80} ({type(overrides).__name__}); wanted the arguments "
+            "of `lra run`, as one text, a list of texts or a mapping"
         )
     return words[2:] if words[:2] == ["lra", "run"] else words
 
 
-def _with_tuples(node: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
-    """Return options with tuples for ranges.
+def _replace_ranges(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the options `node`, a nested mapping, with each `range` replaced by a tuple.
+
+    `prefix` is the dotted key of `node`, "" at the top.
 
     Raises:
-        ConfigError: a list stands where only a sweep can be meant, or a class in a model's place.
+        ConfigError: A value that can only be a sweep is a list, or a model is a class or module.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, value in node.items():
-        if not inside and key in CHOICES and isinstance(value, list):
+        if not prefix and key in CHOICES and isinstance(value, list):
             raise ConfigError(
-                f"{key}={value!r:.80}: a list is one value; wanted a tuple for a sweep, as in "
-                f"{key}={tuple(value)!r:.80}"
+                f"{key}: got {value!r:.80}, but a list is one value; wanted a tuple, which makes a "
+                f"sweep, as in {key}={tuple(value)!r:.80}"
             )
         if key == "model" and (isinstance(value, type) or callable(value)):
             name = getattr(value, "__name__", type(value).__name__)
             raise ConfigError(
                 f"model: got {name}, a class or module; wanted a name. Each run has a separate "
-                "process, which imports the model from a package that a YAML file of config_dir "
-                'names: see the page "Test my own module"'
+                "process, which must import your model, so a YAML file in config_dir has to name "
+                'its package; see the page "Test my own module"'
             )
-        inner = _with_tuples(value, f"{key}.") if isinstance(value, Mapping) else value
-        found[key] = (*inner,) if isinstance(inner, range) else inner
-    return found
+        inner = _replace_ranges(value, f"{key}.") if isinstance(value, Mapping) else value
+        options[key] = (*inner,) if isinstance(inner, range) else inner
+    return options
 
 
-def _given_twice(words: Sequence[str], options: Sequence[str]) -> None:
-    """Raise ConfigError where a keyword repeats what a word says otherwise."""
-    said = dict(word.split("=", 1) for word in words if "=" in word and word[:1] != "-")
+def _check_conflicts(words: Sequence[str], options: Sequence[str]) -> None:
+    """Raise ConfigError if `words` and `options`, both KEY=VALUE, set a key to different values."""
+    values = dict(word.split("=", 1) for word in words if "=" in word and word[:1] != "-")
     for word in options:
         key, _, value = word.partition("=")
-        if key in said and said[key] != value:
+        if key in values and values[key] != value:
             raise ConfigError(
-                f"{key}: got {said[key]} in the text and {value} as a keyword: give one of them"
+                f"{key}: got {values[key]} in the text and {value} as a keyword; give only one of "
+                "the two values"
             )
 
 
-def _leaves(node: Mapping[str, Any]) -> "list[tuple[str, Any]]":
+def _flatten(node: Mapping[str, Any]) -> "list[tuple[str, Any]]":
+    """Return the pairs of key and value of a nested mapping; a key is without its parents."""
     pairs = []
     for key, value in node.items():
-        pairs += _leaves(value) if isinstance(value, Mapping) else [(key, value)]
+        pairs += _flatten(value) if isinstance(value, Mapping) else [(key, value)]
     return pairs
 
 
-def _pass_on(stopped_by: signal.Signals | None, sweep: str) -> None:
-    """Have the signal that ended a sweep do to this program what it would have done."""
+def _raise_signal(stopped_by: signal.Signals | None, sweep: str) -> None:
+    """Send this program the signal that stopped a sweep; an interrupt is a KeyboardInterrupt.
+
+    While the sweep ran, lra handled signals itself, so that trainings could save a checkpoint.
+    """
     if stopped_by is None:
         return
     if stopped_by == signal.SIGINT:
-        raise KeyboardInterrupt(f"sweep {sweep}: make the same call again to resume")
+        raise KeyboardInterrupt(
+            f"sweep {sweep} was interrupted; make the same call again to resume it"
+        )
     signal.raise_signal(stopped_by)

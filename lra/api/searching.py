@@ -1,4 +1,4 @@
-"""Searches over options from a notebook or a script."""
+"""Search for good options from a notebook or a script."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -25,11 +25,11 @@ TABLES = {
     "rungs": "tuning-rungs-",
 }  # fmt: skip
 FIGURES = {"tuning": "tuning-curve-", "sensitivity": "tuning-options-"}
-"""Kinds of tables and of figures, and how the parts of the report's section begin."""
+"""Kinds of tables and of figures, with the beginning of their names in a report."""
 COLUMNS = (
     "arm", "study", "trial", "rung", "options", "score", "status", "cell", "steps", "seconds",
 )  # fmt: skip
-"""Of trials."""
+"""The columns of `Search.trials`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +37,16 @@ class Search:
     """A search, with the trials that have ended so far.
 
     Attributes:
-        done: What the call did: sweep, results, exit code.
+        done: What `lra.run` returned for the search: its sweep, results folder and exit code.
     """
 
     done: CompletedSweep
 
     @property
     def rows(self) -> "pd.DataFrame":
-        """The rows of all of its runs, as `lra.rows` returns them."""
+        """The rows of all runs of the search, as `lra.rows` returns them."""
         return self.done.rows
 
-    @property
     def _read(self) -> "Searches":
         from lra.reports.tables.searches import Searches
 
@@ -56,11 +55,11 @@ class Search:
 
     @property
     def trials(self) -> "pd.DataFrame":
-        """A row for each trial and rung: arm, study, trial, rung, options, score, status, cell.
+        """One row for each trial and each rung (number of training steps), with `COLUMNS`.
 
         Steps and seconds are sums over the seeds of a trial.
         """
-        trials = self._read.trials
+        trials = self._read().trials
         return trials.assign(
             arm=trials["model"] + " " + trials["task"], study=trials["study"].astype(int),
             options=trials["point"], seconds=trials["time"],
@@ -68,12 +67,12 @@ class Search:
 
     @property
     def chosen(self) -> Mapping[str, Mapping[str, Any]]:
-        """The chosen options with their values, by arm and, of several studies, by study."""
-        found = self._read
+        """The values of the chosen options by arm (model and task), and by study if several."""
+        searches = self._read()
         return {
             f"{arm[-1]} {arm[0]}"
-            + (f", study {choice.study}" if found.studies > 1 else ""): choice.options
-            for arm, choices in found.choices.items()
+            + (f", study {choice.study}" if searches.studies > 1 else ""): choice.options
+            for arm, choices in searches.choices.items()
             for choice in choices
             if choice.trial is not None
         }
@@ -82,31 +81,35 @@ class Search:
         """Return a table of the report: `tuned`, `window`, `comparison` or `rungs`.
 
         Raises:
-            ValueError: The search has none of this kind.
+            ValueError: The kind is unknown, or the rows of the search do not suffice for it.
         """
         from lra.reports.style import current_style
 
         with styled_rows(self.rows, style) as frame:
-            part = _part(frame, kind, TABLES)
+            part = _find_part(frame, kind, TABLES)
             return ResultTable(part.table, current_style().style.tables)
 
     def figure(self, kind: str = "tuning", *, style: "str | Path | None" = None) -> "Figure":
         """Draw the first page of a figure of the report: `tuning` (curves) or `sensitivity`.
 
         Raises:
-            ValueError: The search has none of this kind.
+            ValueError: The kind is unknown, or the rows of the search do not suffice for it.
         """
         from lra.reports.figures.drawing import looks
         from lra.reports.sections.section import pages_of
 
         with styled_rows(self.rows, style) as frame:
-            part = _part(frame, kind, FIGURES)
-            every = looks([str(name) for name in frame["name"].unique()])
-            drawn: Figure = part.draw(pages_of(part)[0], every)
+            part = _find_part(frame, kind, FIGURES)
+            model_looks = looks([str(name) for name in frame["name"].unique()])
+            drawn: Figure = part.draw(pages_of(part)[0], model_looks)
             return drawn
 
 
-def _part(frame: "pd.DataFrame", kind: str, kinds: Mapping[str, str]) -> Any:
+def _find_part(frame: "pd.DataFrame", kind: str, kinds: Mapping[str, str]) -> Any:
+    """Return the table or figure `kind` from the section on tuning that a report of `frame` has.
+
+    `kinds` maps each kind to the beginning of its name in that section.
+    """
     from lra.reports.sections.tuning import section
 
     if kind not in kinds:
@@ -114,7 +117,7 @@ def _part(frame: "pd.DataFrame", kind: str, kinds: Mapping[str, str]) -> Any:
     for part in section(frame):
         if part.name.startswith(kinds[kind]):
             return part
-    raise ConfigError(f"{kind}: these rows have none of this kind")
+    raise ConfigError(f"{kind}: the rows of this search do not suffice for {kind!r}")
 
 
 @plainly
@@ -129,24 +132,25 @@ def search(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> Search:
-    """Tune every family alike, choose options on validation data, and score the choice on test.
+    """Tune every model in the same way: choose options on validation data, then score on test data.
 
-    It is `lra.run` with a search. Make the same call again to resume it.
+    It calls `lra.run` with a search. Make the same call again to resume it.
 
     Args:
-        overrides: The arguments of `lra run`, as in `lra.run`; several values are compared.
-        params: Ranges by option: `(low, high)`, whole numbers between whole ends; `("log", low,
-            high)`, on a logarithmic scale; a list of values to choose from; a `range`; or a text
-            in Hydra's syntax, as `"tag(log, interval(1e-4, 1e-2))"`.
-        trials: Trials of each arm, in addition to the untuned options.
-        sampler: `halton`, `random`, `grid`, `tpe`, `gp` or `cmaes`.
+        overrides: The arguments of `lra run`, as in `lra.run`. Each combination of a model and a
+            task is an arm, which is tuned separately.
+        params: The range of each option to tune: `(low, high)`, which gives whole numbers if both
+            ends are whole; `("log", low, high)`, a logarithmic scale; a list of values to choose
+            from; a `range`; or a text in Hydra's syntax, as `"tag(log, interval(1e-4, 1e-2))"`.
+        trials: Number of trials in each arm, in addition to a trial with the untuned options.
+        sampler: What draws the options: `halton`, `random`, `grid`, `tpe`, `gp` or `cmaes`.
         config_dir: A folder with your configuration files.
         plugins: Packages that these files may name.
-        options: Options of the group `search`, as `final_seeds=[1, 2, 3]`; all others as in
-            `lra.run`, as `model=("linear", "sdpa")`.
+        options: Options of the group `search`, for example `final_seeds=[1, 2, 3]`; all others as
+            in `lra.run`, for example `model=("linear", "sdpa")`.
 
     Returns:
-        The search: `trials`, `chosen`, `rows`, `table` and `figure`.
+        The search, with `trials`, `chosen`, `rows`, `table` and `figure`.
 
     Raises:
         ValueError: A name, option or value is unknown, or there is nothing to search.
@@ -166,21 +170,21 @@ def search(
         >>> sorted(found.trials["trial"])
         [0, 1]
     """
-    ranges = [f"{option}={_range_text(option, given)}" for option, given in params.items()]
-    own = {each.name for each in fields(SearchOptions)}
-    arguments = {*own, "params", "sampler", "config_dir", "plugins"}
-    for name in sorted(options.keys() - own - TOP.keys()):
+    ranges = [f"{option}={_write_range(option, given)}" for option, given in params.items()]
+    search_options = {field.name for field in fields(SearchOptions)}
+    arguments = {*search_options, "params", "sampler", "config_dir", "plugins"}
+    for name in sorted(options.keys() - search_options - TOP.keys()):
         if near(name, arguments) and name.isidentifier():
             raise ConfigError(unknown("argument of lra.search", name, arguments))
-    group = [word(f"search.{name}", options.pop(name)) for name in own & options.keys()]
-    words = [f"search={sampler}", f"search.trials={trials}", *group, *ranges]
-    given = [*given_words(overrides), *words]
-    done = run(given, config_dir=config_dir, plugins=plugins, **options)
+    chosen = search_options & options.keys()
+    search_words = [word(f"search.{name}", options.pop(name)) for name in chosen]
+    words = [f"search={sampler}", f"search.trials={trials}", *search_words, *ranges]
+    done = run([*given_words(overrides), *words], config_dir=config_dir, plugins=plugins, **options)
     return Search(done=done)
 
 
-def _range_text(option: str, given: Any) -> str:
-    """Return a range of Python's in Hydra's words."""
+def _write_range(option: str, given: Any) -> str:
+    """Return the range `given` for `option`, one of the types of `params`, in Hydra's syntax."""
     if isinstance(given, str):
         return given
     if isinstance(given, range):
@@ -194,5 +198,5 @@ def _range_text(option: str, given: Any) -> str:
         return f"tag(log, {interval})" if len(given) == 3 else interval
     raise ConfigError(
         f"params: {option}: got {given!r:.80}; wanted (low, high), ('log', low, high), a list of "
-        "values, a range, or a text as interval(0.1, 0.9)"
+        "values, a range, or a text such as 'interval(0.1, 0.9)'"
     )

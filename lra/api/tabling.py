@@ -1,4 +1,4 @@
-"""Tables of rows, which a notebook shows, and which become frames and files."""
+"""Make tables of rows, which a notebook shows and which can become frames or files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,28 +33,28 @@ KINDS = get_args(Kind)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ResultTable:
-    """One table: a notebook shows it, `print` writes it as Markdown.
+    """One table. A notebook shows it, and `print` writes it as Markdown.
 
     Attributes:
-        table: Title, caption, columns and rows with their intervals and footnotes, as reports have
-            them.
-        style: How it becomes LaTeX.
+        table: The title, caption, columns and rows with intervals and footnotes, as in a report.
+        style: The style of the table in LaTeX.
     """
 
     table: "Table"
     style: "TableStyle"
 
     def to_pandas(self, *, text: bool = False, intervals: bool = False) -> "pd.DataFrame":
-        """Return models by columns.
+        """Return the table as a pandas frame, with one row for each row of the table.
 
         Args:
-            text: The printed texts, intervals and marks included, in place of the numbers.
-            intervals: Whether the ends of intervals stand behind what has any, as `TITLE, low` and
-                `TITLE, high`.
+            text: Whether to return the printed texts, with intervals and marks, instead of numbers.
+            intervals: Whether two columns `TITLE, low` and `TITLE, high` follow each column that
+                has intervals.
 
         Returns:
-            A frame of floats, NaN where there is no number; columns of words hold text. What stands
-            under headings of sections or groups has these as first levels of its index or columns.
+            A frame of floats, with NaN for missing numbers and text in columns of words. If the
+            table has section headings or groups of columns, they are the first level of the index
+            or of the columns.
         """
         import pandas as pd
 
@@ -79,25 +79,25 @@ class ResultTable:
         return frame
 
     def to_markdown(self) -> str:
-        """Return it as Markdown reads it on GitHub, footnotes below."""
+        """Return the table as GitHub Markdown, followed by its footnotes."""
         from lra.reports.tables.table import to_markdown
 
         return to_markdown(self.table)
 
     def to_latex(self) -> str:
-        """Return it as LaTeX with the packages booktabs and array, footnotes below."""
+        """Return the table as LaTeX for the packages booktabs and array, with its footnotes."""
         from lra.reports.tables.latex_tables import to_latex
 
         return to_latex(self.table, self.style)
 
     def to_csv(self) -> str:
-        """Return one line for each entry, with its interval, at full precision."""
+        """Return CSV with a line for each entry of the table, with its interval and all digits."""
         from lra.reports.tables.table import to_csv
 
         return to_csv(self.table)
 
     def to_html(self) -> str:
-        """Return it as a fragment of HTML without scripts; all text is escaped."""
+        """Return the table as a fragment of HTML without scripts; all text is escaped."""
         from lra.reports.page.alone import to_html_alone
 
         return to_html_alone(self.table)
@@ -126,30 +126,30 @@ def table(
 ) -> ResultTable:
     """Return one table of rows, for example `lra.table(lra.rows("example"), "accuracy")`.
 
-    If the rows have several configurations, machines or modes, the error tells you how to choose
-    one: numbers of different settings are never averaged.
+    A table never averages numbers of different settings. If the rows have several configurations,
+    machines or modes, the error message shows you how to select rows.
 
     Args:
-        rows: As `lra.rows` returns them.
-        kind: `accuracy`, `bits_per_byte`, `bits_per_character`, `word_perplexity` or `perplexity`:
-            final scores of models by task, with intervals and baselines. `efficiency`: speed and
-            memory by length, compared with exact attention. `crossover`: the length from which a
-            model is faster than exact attention. `growth`: fitted exponents of time and memory.
-            `metrics`: every final metric of one runner.
+        rows: Rows, as `lra.rows` returns them.
+        kind: What the table shows. `accuracy`, `bits_per_byte`, `bits_per_character`,
+            `word_perplexity` or `perplexity`: final scores of models by task, with intervals and
+            baselines. `efficiency`: speed and memory by length, compared with exact attention.
+            `crossover`: the length from which a model is faster than exact attention. `growth`:
+            fitted exponents of time and memory. `metrics`: every final metric of one runner.
         models: Names or families to show; None: all.
-        mode: For `efficiency`: `step`, a training step, or `forward`; optional if the rows have
-            only one.
-        split: For scores; default: `test`.
-        runner: For `metrics`; optional if the rows have only one.
-        style: Names, order and choice of models, and the width of LaTeX: `paper_column` and the
-            like, or a file, as for `lra report --style`; None: the default of reports.
+        mode: For `efficiency`: `step`, a training step, or `forward`, a forward pass; optional if
+            the rows have only one mode.
+        split: The split of the data, for scores; None: `test`.
+        runner: The runner, for `metrics`; optional if the rows have only one.
+        style: Names, order and choice of models, and the width of LaTeX: a name such as
+            `paper_column`, or a file, as for `lra report --style`; None: the default of reports.
 
     Returns:
         The table.
 
     Raises:
-        ValueError: The rows have no such numbers, or those of several settings; or an argument has
-            no effect on this kind.
+        ValueError: The rows lack such numbers, or have several settings; or an argument has no
+            effect on this kind.
 
     Examples:
         >>> import lra
@@ -164,23 +164,24 @@ def table(
         raise ConfigError(unknown("table", str(kind), KINDS))
     with styled_rows(rows, style) as prepared:
         frame = of_models(prepared, models)
-        result = _build(frame, kind, mode=mode, split=split, runner=runner)
+        result = _make_table(frame, kind, mode=mode, split=split, runner=runner)
         if result is None:
             raise none_of(f"numbers for {kind!r}", frame)
         return ResultTable(result, current_style().style.tables)
 
 
-def _build(
+def _make_table(
     frame: "pd.DataFrame", kind: str, *, mode: str | None, split: str | None, runner: str | None
 ) -> "Table | None":
+    """Return the table `kind`, or None if the rows lack its numbers; refuse unused arguments."""
     from lra.reports.tables.costs import crossover_table, efficiency_table, growth_table
 
     if kind in JUDGED_BY:
         refuse(kind, mode=mode, runner=runner)
-        return _scores(frame, kind, split or "test")
+        return _make_score_table(frame, kind, split or "test")
     if kind == "metrics":
         refuse(kind, mode=mode, split=split)
-        return _metrics(frame, runner)
+        return _make_metric_table(frame, runner)
     refuse(kind, split=split, runner=runner)
     _, points = only_setting(frame)
     if kind == "efficiency":
@@ -189,7 +190,8 @@ def _build(
     return crossover_table(points) if kind == "crossover" else growth_table(points)
 
 
-def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
+def _make_score_table(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
+    """Return the table of the score `kind` on `split`; None if the rows have no scores at all."""
     from lra.reports.tables.scores import score_tables
 
     by_score = dict(score_tables(frame, split))
@@ -198,7 +200,8 @@ def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
     raise ConfigError(unknown(f"score of the {split} split", kind, by_score))
 
 
-def _metrics(frame: "pd.DataFrame", runner: str | None) -> "Table":
+def _make_metric_table(frame: "pd.DataFrame", runner: str | None) -> "Table":
+    """Return the table of all final metrics of `runner`, or of the only runner if it is None."""
     from lra.reports.rows import FINAL_SETTING, by_setting
     from lra.reports.sections.generic import generic_table
 
@@ -210,8 +213,8 @@ def _metrics(frame: "pd.DataFrame", runner: str | None) -> "Table":
     if len(parts) > 1:
         column = next(c for c in FINAL_SETTING if final[c].nunique(dropna=False) > 1)
         raise ConfigError(
-            f"the rows of runner={runner} have {len(parts)} settings, and a table shows one: they "
-            f"differ in {column}. Choose one, as in "
+            f"the rows of runner={runner} have {len(parts)} settings, which differ in {column}, "
+            "but a table shows rows of one setting. Select rows, for example by "
             f"rows[rows[{column!r}] == {final[column].iloc[0]!r}]"
         )
     return generic_table(parts[0].rows, parts[0].title)

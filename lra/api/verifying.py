@@ -1,4 +1,4 @@
-"""The contract checks on a mixer: a class, a name, or the place of a class."""
+"""Check a mixer, given as a class, by its name, or by the import path of its class."""
 
 import inspect
 import re
@@ -56,58 +56,59 @@ class Findings:
     def __repr__(self) -> str:
         from lra.terminal.screen import table
 
-        return f"{table(finding_lines(self.findings), indent='')}\n{_sentence(self)}"
+        return f"{table(finding_lines(self.findings), indent='')}\n{_summarise(self)}"
 
     def _repr_html_(self) -> str:
-        """Return the failures as a table, all others folded away."""
-        rows = [f"<p><b>{escape(_sentence(self))}</b></p>"]
-        good = [finding for finding in self.findings if finding.passed]
+        """Return HTML with a table of the failed checks; a click unfolds the passed ones."""
+        parts = [f"<p><b>{escape(_summarise(self))}</b></p>"]
+        passed = [finding for finding in self.findings if finding.passed]
         if self.failed:
-            rows.append(_table(finding_lines(self.failed)))
-        if good:
-            folded = _table(finding_lines(good))
-            rows.append(f"<details><summary>{len(good)} passed</summary>{folded}</details>")
-        return "\n".join(rows)
+            parts.append(_write_html_table(finding_lines(self.failed)))
+        if passed:
+            folded = _write_html_table(finding_lines(passed))
+            parts.append(f"<details><summary>{len(passed)} passed</summary>{folded}</details>")
+        return "\n".join(parts)
 
 
-def _sentence(findings: Findings) -> str:
+def _summarise(findings: Findings) -> str:
     return count_findings(findings.mixer, findings.findings)
 
 
 def finding_lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
-    """Return a row of each finding, failures last and one for all that say the same.
+    """Return table rows (mark, check, detail), the failed checks last.
 
-    They say the same where they raise the same error, or differ in numbers alone.
+    Failed checks share one row if they raise the same error or if only their numbers differ.
     """
     rows: list[tuple[str, str, str]] = []
     failures: dict[str, list[Finding]] = {}
-    for each in findings:
-        if each.passed:
-            rows.append(("ok" if each.applies else "--", each.check, each.detail))
+    for finding in findings:
+        if finding.passed:
+            rows.append(("ok" if finding.applies else "--", finding.check, finding.detail))
         else:
-            error = re.search(r"\w+(Error|Exception|Unsupported): .*", each.detail, re.DOTALL)
-            cause = re.sub(r"[\d.]+(e[-+]\d+)?", "0", error[0] if error else each.detail)
-            failures.setdefault(cause, []).append(each)
+            error = re.search(r"\w+(Error|Exception|Unsupported): .*", finding.detail, re.DOTALL)
+            # With every number replaced by 0, equal causes have equal texts.
+            cause = re.sub(r"[\d.]+(e[-+]\d+)?", "0", error[0] if error else finding.detail)
+            failures.setdefault(cause, []).append(finding)
     for first, *others in failures.values():
-        more = [each.check for each in others]
-        rest = f"{', '.join(more[:3])}{f' and {len(more) - 3} more' if len(more) > 3 else ''}"
-        detail = f"{first.detail}; the same in {rest}" if more else first.detail
+        names = [finding.check for finding in others]
+        rest = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+        detail = f"{first.detail}; {rest} failed for the same reason" if names else first.detail
         rows.append(("NO", first.check, detail))
     return rows
 
 
 def count_findings(mixer: str, findings: "Sequence[Finding]") -> str:
-    """Return how many checks passed, failed and did not apply."""
+    """Return a line that says how many checks of `mixer` passed, failed and did not apply."""
     failed = sum(not finding.passed for finding in findings)
-    idle = sum(not finding.applies for finding in findings)
-    passed = len(findings) - failed - idle
-    return f"{mixer}: {passed} checks passed, {failed} failed, {idle} not applicable"
+    not_applicable = sum(not finding.applies for finding in findings)
+    passed = len(findings) - failed - not_applicable
+    return f"{mixer}: {passed} checks passed, {failed} failed, {not_applicable} not applicable"
 
 
-def _table(rows: list[tuple[str, str, str]]) -> str:
+def _write_html_table(rows: list[tuple[str, str, str]]) -> str:
     start = '<td style="text-align: left">'
     cells = (f"{start}{f'</td>{start}'.join(map(escape, row))}</td>" for row in rows)
-    return f"<table>{''.join(f'<tr>{each}</tr>' for each in cells)}</table>"
+    return f"<table>{''.join(f'<tr>{row_cells}</tr>' for row_cells in cells)}</table>"
 
 
 @plainly
@@ -124,11 +125,12 @@ def verify(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> Findings:
-    """Run the contract checks on a mixer, as `lra verify` does.
+    """Check masks, padding, states and cost of a mixer, as `lra verify` does.
 
     Args:
-        mixer: A class or function of `(site, *, option: type = default)`, also one that you have
-            just defined in a notebook; a name of `lra list models`; or `package.module:Class`.
+        mixer: A class or function with the parameters `(site, *, option: type = default)`, for
+            example one that you have just defined in a notebook; a name of `lra list models`; or
+            `package.module:Class`. `site` is an `lra.models.mixer.Site`: width, heads, causal ….
         width: Width of the model around the mixer.
         heads: Number of attention heads.
         max_length: Longest sequence, in tokens.
@@ -139,10 +141,10 @@ def verify(
         **options: Options of the mixer by name.
 
     Returns:
-        The result of each check: look at `passed` and `failed`, or let a notebook show all.
+        The result of each check: read `passed` and `failed`, or let a notebook show all.
 
     Raises:
-        ValueError: This is no mixer, or an option or the device is unknown.
+        ValueError: `mixer` is not a mixer, or an option or the device is unknown.
 
     Examples:
         >>> import lra
@@ -156,7 +158,7 @@ def verify(
 
         name, factory = mixer, resolve(mixer, options, folders, plugins)
     else:
-        name, factory = _factory(mixer, options)
+        name, factory = _bind_class(mixer, options)
     findings = run_checks(
         factory, width=width, heads=heads, max_length=max_length, device=device, dtype=dtype
     )
@@ -166,18 +168,23 @@ def verify(
 def run_checks(
     factory: "MixerFactory", *, device: str, dtype: str, width: int, heads: int, max_length: int
 ) -> "list[Finding]":
-    """Run the checks; refuse a device that is not here, and a number format without tolerances."""
+    """Run the checks of `lra verify` on the mixer that `factory` builds; see `verify`.
+
+    Raises:
+        ConfigError: A number, the device or the precision is invalid, or there is no such device.
+    """
     import torch
 
     from lra.models.contract.suite import verify as checks
 
     for key, number in (("width", width), ("heads", heads), ("max_length", max_length)):
         if type(number) is not int or number < 1:
-            raise ConfigError(f"{key}: got {number!r:.80}; wanted a whole number from 1 on")
-    if device not in ("cpu", "cuda") or dtype not in ("float64", "float32"):
-        raise ConfigError(
-            f"got device={device!r}, dtype={dtype!r}; wanted cpu or cuda, float64 or float32"
-        )
+            raise ConfigError(f"{key}: got {number!r:.80}; wanted a whole number of at least 1")
+    for key, word, words in (
+        ("device", device, ("cpu", "cuda")), ("dtype", dtype, ("float64", "float32")),
+    ):  # fmt: skip
+        if word not in words:
+            raise ConfigError(f"{key}: got {word!r}; wanted {' or '.join(words)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "got device='cuda', but PyTorch finds no GPU here (`lra doctor` prints what it finds); "
@@ -191,40 +198,45 @@ def run_checks(
             max_length=max_length,
             device=device,
             dtype=getattr(torch, dtype),
-            each=_told,
+            each=_report_names,
         )
-    return _once(findings)
+    return _merge_directions(findings)
 
 
-def _told(names: Sequence[str]) -> Iterator[str]:
-    """Yield the names of checks, and say on stderr now and then which of them begins."""
+def _report_names(names: Sequence[str]) -> Iterator[str]:
+    """Yield the names of checks; now and then print on stderr which check begins."""
     yield from with_lines(names, lambda number, name: f"{name} … ({number} of {len(names)})")
 
 
-def _once(findings: "list[Finding]") -> "list[Finding]":
-    """Leave out the bidirectional findings of a mixer that are its causal ones word for word.
+def _merge_directions(findings: "list[Finding]") -> "list[Finding]":
+    """Return the findings without bidirectional ones that repeat the causal ones word for word.
 
-    Such a mixer looks back alone in both directions, and what it does otherwise stays.
+    This only happens to a mixer that reads earlier tokens only, even when it may read all tokens.
     """
-    said = {finding.check: finding[1:] for finding in findings}
-    both = [name for name in said if name.startswith("bidirectional.")]
-    twins = {name for name in both if said.get(f"causal.{name[14:]}") == said[name]}
-    if "bidirectional.traits" not in twins:
+    results = {finding.check: finding[1:] for finding in findings}
+    bidirectional = [check for check in results if check.startswith("bidirectional.")]
+    repeated = {
+        check
+        for check in bidirectional
+        if results.get(check.replace("bidirectional.", "causal.", 1)) == results[check]
+    }
+    if "bidirectional.traits" not in repeated:
         return findings
-    alone = "the same as causal: this mixer only reads earlier tokens, in both directions"
-    first = findings[0]._replace(check="bidirectional", detail=alone, applies=False)
-    *rest, last = (finding for finding in findings if finding.check not in twins)
-    return [first, *rest, last._replace(detail="works, and reads earlier tokens only")]
+    detail = "this mixer reads earlier tokens only, so the results are the same as for causal"
+    first = findings[0]._replace(check="bidirectional", detail=detail, applies=False)
+    *rest, last = (finding for finding in findings if finding.check not in repeated)
+    return [first, *rest, last._replace(detail="the mixer works, and reads earlier tokens only")]
 
 
-def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":
+def _bind_class(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":
+    """Return the name of the class or function `mixer`, and a factory that applies `options`."""
     from lra.composition.compose import bound_mixer
 
     name = getattr(mixer, "__qualname__", None) or type(mixer).__name__
     if not inspect.isclass(mixer) and not inspect.isfunction(mixer):
         raise ConfigError(
-            f"got {mixer!r:.80} ({type(mixer).__name__}); wanted a class, as in "
-            "lra.verify(MyMixer), in place of an instance: the checks build it several times"
+            f"mixer: got {mixer!r:.80} ({type(mixer).__name__}); wanted a class, as in "
+            "lra.verify(MyMixer), because the checks build several instances of it"
         )
     factory, _ = bound_mixer(mixer, options, name, name)
     return name, factory

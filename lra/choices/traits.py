@@ -1,4 +1,4 @@
-"""`lra list models --traits`: what each family guarantees, read off instances without weights."""
+"""`lra list models --traits`: print the properties of each family, read from models on `meta`."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,91 +18,108 @@ from lra.models.state import size_bytes
 from lra.terminal.console import print_table
 
 WIDTH, HEADS, MAX_LENGTH, DEPTH = 64, 2, 1024, 3
-"""Of the models in which families stand; traits such as `max_length` may follow from it. As many
-layers as Funnel has blocks: what a layer hands to the next one is there, too."""
+"""The size of the models that are built; a trait such as `max_length` can depend on it. There are
+three layers because Funnel has three blocks."""
 MEMORY = 64
-"""Tokens that states remember of which sizes are told."""
+"""The number of tokens in a state for which its size is reported; also twice this number."""
 
 
 def describe_traits(
     node: Mapping[str, Any], plugins: Sequence[str] = (), where: str = "model"
 ) -> dict[str, Any]:
-    """Return the traits of the model that a file's `node` describes, as plain values.
+    """Return the traits of the model that `node` describes, as plain values.
 
-    Models are built that may see later tokens, and that may not, on the meta device, with what the
-    file asks of the backbone. `directions` says what mixers make of that; where the first model
-    looks back alone, `looks_back` is true. A model that the family refuses is named with the
-    refusal. Where a trait holds in one direction only, `differs` names that.
+    Builds a bidirectional and a causal model on the meta device, with the backbone options of the
+    file.
+
+    Args:
+        node: The content of the model's YAML file.
+        plugins: Packages that `node` may name.
+        where: The file, for messages.
+
+    Returns:
+        The traits, and also: `directions`, in which the model works; `refusals`, the reason for
+        each other direction; `looks_back`, whether the bidirectional model reads earlier tokens
+        only; `differs`, the directions of a trait that does not hold in all of them.
     """
     mixers, stack, options = core_of(node, plugins, where)
-    found, refusals, looks_back = dict[str, dict[str, Any]](), dict[str, str](), False
+    by_direction, refusals, looks_back = dict[str, dict[str, Any]](), dict[str, str](), False
     for direction, head in (
         ("bidirectional", Head.classification), ("causal", Head.language_modelling),
     ):  # fmt: skip
         try:
-            facts = _facts(node, mixers, stack, head)
+            facts = _read_facts(node, mixers, stack, head)
         except Unsupported as error:
             refusals[direction] = str(error)
             continue
         if facts.pop("causal") and direction == "bidirectional":
             looks_back = True
         else:
-            found[direction] = facts
+            by_direction[direction] = facts
     traits: dict[str, Any] = {
-        "directions": [*found], "refusals": refusals, "variant": options.get("variant"),
+        "directions": [*by_direction], "refusals": refusals, "variant": options.get("variant"),
         "looks_back": looks_back, "differs": {},
     }  # fmt: skip
-    for facts in found.values():
+    for facts in by_direction.values():
         traits |= {
             **facts,
             "supports": sorted({*facts["supports"], *traits.get("supports", ())}),
-            "cross": facts["cross"] or traits.get("cross", False),  # of another sequence
+            "cross": facts["cross"] or traits.get("cross", False),  # attention to another sequence
         }
-    for name in _OFFERS if found else ():
-        holds = [direction for direction, facts in found.items() if facts[name]]
+    for name in _DIRECTED if by_direction else ():
+        holds = [direction for direction, facts in by_direction.items() if facts[name]]
         traits[name] = bool(holds)
-        if 0 < len(holds) < len(found):
+        if 0 < len(holds) < len(by_direction):
             traits["differs"][name] = holds
     return traits
 
 
-_OFFERS = ("random_draws", "weight_dropout", "reversible")
-"""Traits that may hold in one direction alone."""
+_DIRECTED = ("random_draws", "weight_dropout", "reversible")
+"""Traits that may hold in one direction only."""
 
 
-def _facts(node: Mapping[str, Any], mixers: Sequence[Any], stack: Any, head: Any) -> dict[str, Any]:
-    """Return what holds in all layers of the model that answers like this.
+def _read_facts(
+    node: Mapping[str, Any], mixers: Sequence[Any], stack: Any, head: Any
+) -> dict[str, Any]:
+    """Return the traits of a model with the given head, and the size of its state in bytes.
+
+    Args:
+        node: The content of the model's YAML file.
+        mixers: The factory of the mixer of each layer.
+        stack: The factory of a whole stack of layers, or None.
+        head: The head; a language model is causal, a classifier bidirectional.
 
     Raises:
-        Unsupported: The family refuses it.
+        Unsupported: The family has no such model.
     """
     import torch
 
-    wanted = dict(node.get("backbone") or {})
-    if head in TOKEN_HEADS:
-        wanted.pop("pooling", None)
+    options = dict(node.get("backbone") or {})
+    if head in TOKEN_HEADS:  # each token gets an answer, so nothing is pooled
+        options.pop("pooling", None)
     size = {"width": WIDTH, "heads": HEADS, "depth": max(DEPTH, len(mixers))}
     task = TaskFacts(head=head, vocabulary=16, classes=2, max_length=MAX_LENGTH)
 
-    def built(**more: Any) -> Backbone:
-        config = make(BackboneConfig, {**wanted, **size, **more}, "model.backbone")
+    def build(**more: Any) -> Backbone:
+        config = make(BackboneConfig, {**options, **size, **more}, "model.backbone")
         with torch.device("meta"):
             return Backbone(config, task, mixers, stack=stack, seed=0).eval()
 
-    model = built()
-    facts = asdict(model.traits[0])
-    for each in model.traits[1:]:
-        facts["reversible"] &= each.reversible
-        facts["supports"] &= each.supports
+    model = build()
+    first, *others = model.traits
+    facts = asdict(first)
+    for layer_traits in others:
+        facts["reversible"] &= layer_traits.reversible
+        facts["supports"] &= layer_traits.supports
     if facts["reversible"]:
         try:
-            built(residual=Residual.reversible.value, feed_forward="gelu")
+            build(residual=Residual.reversible.value, feed_forward="gelu")
         except ValueError:
             facts["reversible"] = False
-    # A prefix gives nothing to a mixer that looks both ways, and ranks are for such alone.
+    # A prefix of mutually visible tokens changes nothing for a mixer that reads all tokens.
     facts["supports"] = facts["supports"] - (set() if facts["causal"] else {"prefix"})
     if facts["max_length"] is not None:
-        facts["max_length"] = MAX_LENGTH  # without a CLS vector
+        facts["max_length"] = MAX_LENGTH  # the model counts a CLS vector, users count tokens
     facts |= {"state": False, "state_bytes": {}}
     for memory in (MEMORY, 2 * MEMORY):
         try:
@@ -111,17 +128,20 @@ def _facts(node: Mapping[str, Any], mixers: Sequence[Any], stack: Any, head: Any
             break
         facts["state"] = True
         facts["state_bytes"][memory] = size_bytes(states) // size["depth"]
-    return {k: sorted(v) if isinstance(v, frozenset) else v for k, v in facts.items()}
+    return {
+        name: sorted(value) if isinstance(value, frozenset) else value
+        for name, value in facts.items()
+    }
 
 
 def print_traits(files: Iterable[Path], plugins: Sequence[str], as_json: bool) -> int:
-    """Print the traits of the models among the files; 1 if one could not be built at all."""
-    of_models = [file for file in files if file.parent.name == "model"]
-    if not of_models:
-        raise UnknownName("--traits describes models: use `lra list models --traits`")
+    """Print the traits of the models among `files`; return 1 if a model cannot be built, else 0."""
+    model_files = [file for file in files if file.parent.name == "model"]
+    if not model_files:
+        raise UnknownName("--traits describes models only; use `lra list models --traits`")
     models: dict[str, dict[str, Any]] = {}
     broken: dict[str, str] = {}
-    for file in of_models:
+    for file in model_files:
         name = file.stem
         try:
             models[name] = describe_traits(load(file), plugins, str(file))
@@ -138,19 +158,19 @@ def print_traits(files: Iterable[Path], plugins: Sequence[str], as_json: bool) -
     print_table(rows, indent="", header=True)
     for name, facts in models.items():
         for direction, reason in facts["refusals"].items():
-            print(f"{name}: not {direction}: {reason}")
+            print(f"model={name} is not {direction}: {reason}")
     for name, reason in broken.items():
-        print(f"{name}: cannot be built: {reason}")
+        print(f"model={name} cannot be built: {reason}")
     return 1 if broken else 0
 
 
 def growth(facts: Mapping[str, Any]) -> tuple[str, str]:
-    """Return how operations and activations grow with the length n."""
+    """Return how operations and activations grow with the length n, for example n log n and n."""
     return str(Growth(**facts["operations"])), str(Growth(**facts["memory"]))
 
 
 def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:
-    """Return one row of the table."""
+    """Return the row of the model `name` in the table of traits."""
     if not facts["directions"]:
         return (name, "none", *[""] * 7)
     flags = (

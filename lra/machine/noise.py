@@ -1,9 +1,10 @@
-"""`lra doctor --noise`: which differences in time this machine resolves, and what disturbs it.
+"""`lra doctor --noise`: measure which differences in time this machine can detect.
 
-One fixed operation is timed interleaved with itself, as a model is with a reference, for four
-durations. How far the median ratio of n such pairs lies from 1, which is the truth, in 95 of 100
-draws, is what a comparison on this machine can resolve. The time alone is judged likewise, against
-its median over everything: without a partner, drift counts.
+Two equal calls a and b are timed alternately, as lra times a model and its reference. The true
+ratio of their times is 1. lra draws n pairs at random 4,000 times and computes the median ratio of
+each draw; 95 of 100 medians lie between 1/f and f. A measured ratio within these limits may be
+noise. The same is done with the time of a alone divided by its overall median, where slow changes
+of the machine's speed count, too. Four durations of the calls are measured.
 """
 
 import json
@@ -25,91 +26,93 @@ from lra.runners.measurement.watch import Round, Rounds, Watch, cause
 from lra.terminal.screen import table
 
 SECONDS = (1e-4, 1e-3, 1e-2, 1e-1)
-"""How long one call takes, about."""
+"""Approximate durations of one call."""
 EACH_S = 6.0
-"""Wall clock for each of these."""
+"""Seconds spent on each duration."""
 COUNTS = (5, 10, 30)
-"""Samples behind one median: those of long calls, of others, and as many as one may ask for."""
+"""Numbers of samples n: lra takes 5 of long calls and 10 of other calls; users may ask for 30."""
 LEAST_PAIRS, MOST_PAIRS = 3, 1000
 DRAWS = 4000
 LEVEL = 0.95
 SEED = 11
 CPU = torch.device("cpu")
 ADVICE = {
-    WAITED: "end other programs, or give them separate processors: `taskset -c 0-3 lra run …` uses "
-    "four, hardware.threads=N uses fewer",
-    "load of other processes": "end other programs: they share caches and memory with the timing, "
-    "even on other processors",
-    "its processor was taken away": "another virtual machine ran, or a signal stopped the process: "
-    "use a machine that you share with nobody, take more samples, or use ratios alone",
+    WAITED: "end other programs, or give lra separate processors: with `taskset -c 0-3 lra run …` "
+    "it uses processors 0 to 3, and hardware.threads=N makes it use only N threads",
+    "load of other processes": "end other programs, because they use the same caches and memory "
+    "as the timed call, even if they run on other processors",
+    "its processor was taken away": "another virtual machine used the processor, or a signal "
+    "stopped the process; use a machine that you share with nobody, take more samples, or compare "
+    "ratios only",
     "processor taken by another virtual machine": "use a machine that you share with nobody, take "
-    "more samples, or use ratios alone",
-    THROTTLED: "give the container whole processors, or use fewer threads: hardware.threads=N",
+    "more samples, or compare ratios only",
+    THROTTLED: "give the container whole processors, or use fewer threads by hardware.threads=N",
     "memory ran short": "end other programs, or measure shorter sequences",
-    "pages read from disk": "free memory: programs and data were read from the disk again",
+    "pages read from disk": "end other programs to free memory, because the machine had to read "
+    "programs and data from the disk again",
 }
-"""What to do about each cause."""
+"""A remedy for each cause of disturbed timings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFinding:
-    """The noise of calls of one length of time."""
+    """The noise of calls of one duration."""
 
     seconds: float
-    """Median of one call."""
+    """Median time of one call."""
     pairs: int
     disturbed: dict[str, int]
-    """Pairs by what disturbed them."""
+    """The number of disturbed pairs, by cause."""
     ratio: dict[int, float]
-    """By the number of samples: ratios up to this one, or down to its inverse, may be noise."""
+    """The factor f, by the number of samples: a ratio between 1/f and f may be noise."""
     time: dict[int, float]
-    """The same of one median time against another."""
+    """The same factor for the ratio of two median times that were not measured alternately."""
     shares: dict[str, float | None]
-    """What the machine did meanwhile, as a share of the clock or of all processors."""
+    """What the machine did meanwhile, as shares of the elapsed time or of all processors."""
 
 
 def resolution(values: Sequence[float], count: int) -> float:
-    """Return the factor within which medians of `count` values lie about the truth, 1.
+    """Return the factor f for which 95 % of medians of `count` values lie between 1/f and f.
 
     Args:
-        values: ratios of equal things, as measured.
-        count: how many are behind one median.
+        values: Measured ratios of two equal times; the true ratio is 1.
+        count: The number of values in one median; they are drawn with replacement.
     """
     drawn = np.random.default_rng(SEED).choice(np.asarray(values), size=(DRAWS, count))
-    away = np.abs(np.log(np.median(drawn, axis=1)))
-    return float(np.exp(np.quantile(away, LEVEL)))
+    distances = np.abs(np.log(np.median(drawn, axis=1)))
+    return float(np.exp(np.quantile(distances, LEVEL)))
 
 
 def work(seconds: float) -> Callable[[], object]:
-    """Return a call of about so many seconds: matrix products, exponentials, additions."""
+    """Return a function that computes for about `seconds`: matrix products, softmax, additions."""
     side = 96 if seconds < 1e-3 else 256
     x = torch.randn(side, side, generator=torch.Generator().manual_seed(SEED)) / side**0.5
 
-    def once() -> object:
+    def compute_once() -> object:
         return torch.softmax(x @ x, -1) + x
 
-    time_call(once, CPU)
-    count = max(1, round(seconds / min(time_call(once, CPU) for _ in range(20))))
+    time_call(compute_once, CPU)
+    count = max(1, round(seconds / min(time_call(compute_once, CPU) for _ in range(20))))
 
-    def call() -> None:
+    def compute() -> None:
         for _ in range(count):
-            once()
+            compute_once()
 
-    return call
+    return compute
 
 
 def finding(watched: Rounds) -> NoiseFinding:
-    """Return what the rounds of two equal calls, a and b, tell."""
-    first, other = (np.asarray(watched.samples(name)) for name in ("a", "b"))
+    """Return the noise that the timed rounds of two equal calls, named a and b, show."""
+    times_a, times_b = (np.asarray(watched.samples(name)) for name in ("a", "b"))
     every: list[Round] = watched.every
-    middle = float(np.median(first))
+    median = float(np.median(times_a))
     shares = watched.shares
     return NoiseFinding(
-        seconds=middle,
+        seconds=median,
         pairs=len(every),
         disturbed=dict(Counter(filter(None, map(cause, every)))),
-        ratio={count: resolution((first / other).tolist(), count) for count in COUNTS},
-        time={count: resolution((first / middle).tolist(), count) for count in COUNTS},
+        ratio={count: resolution((times_a / times_b).tolist(), count) for count in COUNTS},
+        time={count: resolution((times_a / median).tolist(), count) for count in COUNTS},
         shares={
             "processor": shares.processor / watched.threads,
             "waiting": shares.waiting,
@@ -121,7 +124,10 @@ def finding(watched: Rounds) -> NoiseFinding:
 
 
 def time_in_turns(seconds: float, watch: Watch, budget_s: float) -> Rounds:
-    """Time two equal calls, interleaved, until `budget_s` is over; nothing is repeated."""
+    """Time two equal calls of about `seconds` alternately, until `budget_s` seconds are over.
+
+    Disturbed rounds stay in the result, because they are what this command looks for.
+    """
     call = work(seconds)
     warm_up(call, CPU, least=2, long_s=0.5, most=3)
     every: list[Round] = []
@@ -134,51 +140,70 @@ def time_in_turns(seconds: float, watch: Watch, budget_s: float) -> Rounds:
 
 
 def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
-    """Measure and print; 1 where more than half of the samples of some length were disturbed."""
+    """Measure the noise of this machine and print it.
+
+    Args:
+        as_json: Whether to print JSON instead of a table.
+        each_s: Seconds spent on each duration of the calls.
+
+    Returns:
+        The exit code: 1 if more than half of the pairs of some duration were disturbed, else 0.
+    """
     torch.set_num_threads(min(torch.get_num_threads(), processors()))
     watch = Watch(CPU)
     findings: list[NoiseFinding] = []
     unwatched: tuple[str, ...] = ()
     for number, seconds in enumerate(SECONDS, 1):
-        about = f"{number} of {len(SECONDS)}: calls of {seconds * 1e3:g} ms, for {each_s:.0f} s"
-        print(about, file=sys.stderr, flush=True)
+        print(
+            f"step {number} of {len(SECONDS)}: timing calls of {seconds * 1e3:g} ms for "
+            f"{each_s:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
         watched = time_in_turns(seconds, watch, each_s)
         findings.append(finding(watched))
         unwatched = watched.unwatched
-    unfit = any(sum(finding_.disturbed.values()) > finding_.pairs / 2 for finding_ in findings)
+    unfit = any(sum(result.disturbed.values()) > result.pairs / 2 for result in findings)
     if as_json:
-        print(json.dumps(_findings_json(findings, unwatched, watch.threads), indent=2))
+        print(json.dumps(_findings_as_json(findings, unwatched, watch.threads), indent=2))
     else:
-        print("\n".join(_table_lines(findings, unwatched, watch.threads)))
+        print("\n".join(_write_lines(findings, unwatched, watch.threads)))
     return 1 if unfit else 0
 
 
-def _findings_json(
-    rows: list[NoiseFinding], unwatched: tuple[str, ...], threads: int
+def _findings_as_json(
+    findings: list[NoiseFinding], unwatched: tuple[str, ...], threads: int
 ) -> dict[str, Any]:
-    lengths = [{name: getattr(finding, name) for name in finding.__slots__} for finding in rows]
+    """Return the object that `lra doctor --noise --json` prints."""
+    lengths = [{name: getattr(result, name) for name in result.__slots__} for result in findings]
     return {"threads": threads, "level": LEVEL, "unwatched": unwatched, "lengths": lengths}
 
 
-def _table_lines(
+def _write_lines(
     findings: list[NoiseFinding], unwatched: tuple[str, ...], threads: int
 ) -> list[str]:
+    """Return the lines to print: a table of factors, what the machine did, causes and remedies.
+
+    Args:
+        findings: The noise of each duration.
+        unwatched: Causes of disturbance that this machine cannot detect.
+        threads: The number of threads of a call.
+    """
     head = ["one call", *(f"ratio, {n}" for n in COUNTS), *(f"time, {n}" for n in COUNTS)]
     rows = [(*head, "disturbed")]
     for finding in findings:
-        resolved = [f"{finding.ratio[n]:.3f}" for n in COUNTS] + [
-            f"{finding.time[n]:.3f}" for n in COUNTS
-        ]
-        lost = sum(finding.disturbed.values())
-        rows.append((f"{finding.seconds * 1e3:.2f} ms", *resolved, f"{lost} of {finding.pairs}"))
+        factors = [finding.ratio[n] for n in COUNTS] + [finding.time[n] for n in COUNTS]
+        texts = [f"{factor:.3f}" for factor in factors]
+        disturbed = sum(finding.disturbed.values())
+        rows.append((f"{finding.seconds * 1e3:.2f} ms", *texts, f"{disturbed} of {finding.pairs}"))
     causes: Counter[str] = Counter()
     for finding in findings:
         causes.update(finding.disturbed)
     lines = [
-        f"Two equal calls of {threads} threads, interleaved: the factor within which medians of "
-        f"{', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} samples",
-        f"agree in {LEVEL:.0%} of cases. If a ratio is closer to 1 than this factor, it shows no "
-        "difference.",
+        f"lra timed two equal calls of {threads} threads alternately. The table shows the factor "
+        "within which the",
+        f"medians of {', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} samples agree in "
+        f"{LEVEL:.0%} of cases. A ratio that is closer to 1 shows no difference.",
         "",
         table(rows, indent=""),
         "",
@@ -190,8 +215,8 @@ def _table_lines(
     if unwatched:
         lines.append(f"unknown on this machine: {', '.join(unwatched)}")
     lines.append("")
-    for words, count in causes.most_common():
-        lines.append(f"{count} pairs: {words}")
-        advice = ADVICE.get(words.partition(":")[0], "measure again, with more samples")
+    for cause_text, count in causes.most_common():
+        lines.append(f"{count} pairs: {cause_text}")
+        advice = ADVICE.get(cause_text.partition(":")[0], "measure again with more samples")
         lines.append(f"     remedy: {advice}")
     return lines if causes else [*lines, "no sample was disturbed"]

@@ -1,4 +1,4 @@
-"""What works on this machine: each function here tries one thing for real and says how it went."""
+"""Probes of `lra doctor`: each function tries one thing that lra needs, and returns the outcome."""
 
 import base64
 import csv
@@ -23,9 +23,9 @@ from lra.runners.records import Status
 Send = Callable[[object], None]
 GIB = 2**30
 HUB = "https://huggingface.co"
-"""Used unless HF_ENDPOINT says otherwise, as the `datasets` package does."""
+"""The data hub, unless HF_ENDPOINT is set; the package `datasets` does the same."""
 ACCOUNT_S = 8.0
-"""How long W&B's server may take to say whose key it is asked about."""
+"""The most seconds that W&B's server may take to check a key."""
 
 
 class ProbeResult(NamedTuple):
@@ -34,49 +34,50 @@ class ProbeResult(NamedTuple):
     works: bool
     detail: str
     way_out: str = ""
-    """What to do where it does not work and is wanted."""
+    """A remedy, if the thing does not work."""
 
 
 def run_probe(probe: Callable[[], ProbeResult]) -> ProbeResult:
-    """Run a probe; whatever it raises is the finding."""
+    """Run `probe` and return its outcome; an exception is the outcome that it does not work."""
     try:
         return probe()
-    except Exception as error:  # noqa: BLE001  any failure at all is what a probe looks for
-        first = (str(error).strip().splitlines() or [""])[0][:200]
-        return ProbeResult(False, f"{type(error).__name__}: {first}", f"see {probe.__doc__!r}")
+    except Exception as error:  # noqa: BLE001  a probe looks for failures of any kind
+        first_line = (str(error).strip().splitlines() or [""])[0][:200]
+        detail = f"{type(error).__name__}: {first_line}"
+        return ProbeResult(False, detail, f"the check needs: {probe.__doc__}")
 
 
-# -- what cells do in processes of their own ---------------------------------------------------
+# -- what runs do in separate processes --------------------------------------------------------
 
 
 def answer(argument: Any, send: Send) -> None:
-    """Child: send the argument back, with the number of this process."""
+    """Send `argument` and the number of this process to the parent process."""
     send((argument, os.getpid()))
 
 
 def devour(argument: int, send: Send) -> None:
-    """Child: touch `argument` bytes of memory."""
+    """Allocate and fill `argument` bytes of memory, in a child process."""
     import torch
 
     send(torch.ones(argument, dtype=torch.uint8).numel())
 
 
 def log_in(_: None, send: Send) -> None:
-    """Child: ask W&B's server whose key there is; send why it refuses it, or "".
+    """Check the W&B key with W&B's server; send the reason of a refusal, or "" if it is valid.
 
-    A child has no terminal on which W&B could ask for a key.
+    This runs in a child process, because W&B asks for a missing key if it finds a terminal.
     """
     os.environ["WANDB_SILENT"] = "true"
     import wandb
 
     try:
-        send("" if wandb.login(verify=True) else "there is no key")
+        send("" if wandb.login(verify=True) else "this machine has no W&B key")
     except wandb.errors.Error as error:
         send(" ".join(str(error).split()))
 
 
 def compile_something(_: None, send: Send) -> None:
-    """Child: compile a small function and compare it with itself uncompiled."""
+    """Compile a small function in a child process; send whether it computes the same as before."""
     import torch
 
     def function(x: torch.Tensor) -> torch.Tensor:
@@ -88,57 +89,61 @@ def compile_something(_: None, send: Send) -> None:
 
 
 def cell_process() -> ProbeResult:
-    """A separate process, through the fork server."""
+    """A separate process, started by multiprocessing's fork server."""
     received: list[Any] = []
     ending = isolate.run(answer, "hello", seconds=120.0, threads=1, on_message=received.append)
     if ending.status is not Status.ok or len(received) != 1 or received[0][1] == os.getpid():
         return ProbeResult(
             False,
             f"{ending.status}: {ending.reason} (messages: {received})",
-            "lra needs multiprocessing's forkserver: Linux or macOS, and a writable TMPDIR",
+            "use Linux or macOS, and set TMPDIR to a writable folder, because lra starts processes "
+            "through multiprocessing's forkserver",
         )
-    return ProbeResult(True, f"process {received[0][1]} answered")
+    ((_, process),) = received
+    return ProbeResult(True, f"process {process} answered")
 
 
 def memory_limit() -> ProbeResult:
-    """A limit on a cell's memory, which turns exhaustion into a row."""
+    """A limit on the memory of a run, so that a run out of memory gets a row with this reason."""
     ending = isolate.run(
         devour, 8 * GIB, seconds=120.0, threads=1, memory_bytes=2 * GIB, on_message=lambda _: None
     )
     if ending.status is Status.out_of_memory:
         return ProbeResult(
-            True, "a process with a limit of 2 GiB that asked for 8 GiB ended as out_of_memory"
+            True, "a process with a limit of 2 GiB asked for 8 GiB and got the status out_of_memory"
         )
     return ProbeResult(
         False,
-        f"a process with a limit of 2 GiB that asked for 8 GiB ended as {ending.status}: "
-        f"{ending.reason}",
-        "use hardware.memory_limit_bytes=null, and set a limit from outside (ulimit -v, SLURM)",
+        "a process with a limit of 2 GiB asked for 8 GiB and got the status "
+        f"{ending.status}: {ending.reason}",
+        "set hardware.memory_limit_bytes=null, and limit the memory by ulimit -v or SLURM instead",
     )
 
 
 def compiler() -> ProbeResult:
-    """torch.compile, which needs a C++ compiler on a CPU."""
-    named = os.environ.get("CXX") or "g++"
+    """torch.compile, which needs a C++ compiler if the device is a CPU."""
+    program = os.environ.get("CXX") or "g++"
     received: list[Any] = []
     ending = isolate.run(
         compile_something, None, seconds=300.0, threads=1, on_message=received.append
     )
     if ending.status is Status.ok and received == [True]:
-        return ProbeResult(True, f"compiled and agrees; compiler {shutil.which(named) or named}")
-    missing = "" if shutil.which(named) else f"; no {named} on PATH"
+        path = shutil.which(program) or program
+        return ProbeResult(True, f"a compiled function gives correct results (compiler: {path})")
+    missing = "" if shutil.which(program) else f"; there is no program {program} on PATH"
     return ProbeResult(
         False,
         f"{ending.status}: {ending.reason.splitlines()[0] if ending.reason else received}{missing}",
-        "install a C++ compiler (Debian, Ubuntu: apt install g++), or use hardware.compile=false",
+        "install a C++ compiler (on Debian and Ubuntu by: apt install g++), or set "
+        "hardware.compile=false",
     )
 
 
-# -- what torch does here ------------------------------------------------------------------------
+# -- what torch can do on this machine ---------------------------------------------------------
 
 
 def memory_trace() -> ProbeResult:
-    """The allocator's trace, from which peak tensor bytes are counted."""
+    """The trace of torch's memory allocator, from which lra counts the peak memory of tensors."""
     import torch
 
     if torch.cuda.is_available():
@@ -146,19 +151,21 @@ def memory_trace() -> ProbeResult:
         before = torch.cuda.memory_allocated()
         torch.empty(2**20, dtype=torch.uint8, device="cuda").fill_(1)
         peak = torch.cuda.max_memory_allocated() - before
-        return ProbeResult(peak == 2**20, f"the CUDA allocator counts 1 MiB as {peak:,} bytes")
+        return ProbeResult(
+            peak == 2**20, f"for a tensor of 1 MiB, the CUDA allocator counted {peak:,} bytes"
+        )
     from torch.profiler import ProfilerActivity, profile
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # some builds trace their own start and stop
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
         torch.ones(2**20, dtype=torch.uint8)
     events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
-    taken = max((event.nbytes() for event in events), default=0)
+    counted = max((event.nbytes() for event in events), default=0)
     return ProbeResult(
-        taken == 2**20,
-        f"the profiler counts 1 MiB as {taken:,} bytes",
-        "this build of torch cannot count peak tensor bytes: install the version in "
-        "constraints.txt",
+        counted == 2**20,
+        f"for a tensor of 1 MiB, the profiler of torch counted {counted:,} bytes",
+        "this build of torch cannot count the peak memory of tensors; install the version of torch "
+        "that constraints.txt names",
     )
 
 
@@ -174,78 +181,88 @@ def half_precision() -> ProbeResult:
     works = product.dtype is torch.bfloat16 and worst < 0.25
     return ProbeResult(
         works,
-        f"on {device}: product in {product.dtype}, off by {worst:.2g}",
-        "choose hardware.precision=float32",
+        f"a matrix product on {device} has the type {product.dtype} and an error of {worst:.2g}",
+        "set hardware.precision=float32",
     )
 
 
 def gpu() -> ProbeResult:
-    """A CUDA device that computes."""
+    """A CUDA GPU that computes correctly."""
     import torch
 
     if not torch.cuda.is_available():
         build = torch.version.cuda
-        why = (
-            f"torch is built for CUDA {build} and finds no GPU" if build else "a CPU build of torch"
+        reason = (
+            f"torch is built for CUDA {build}, but finds no GPU"
+            if build
+            else "torch is built for CPUs only"
         )
         return ProbeResult(
             False,
-            why,
+            reason,
             "if this machine has a GPU, install its driver"
-            + ("" if build else " and a CUDA build of torch (plain PyPI has it)"),
+            + ("" if build else " and a CUDA build of torch (by pip, from PyPI)"),
         )
     x = torch.ones(256, 256, device="cuda")
-    right = float((x @ x).sum()) == 256.0**3
+    correct = float((x @ x).sum()) == 256.0**3
     card = torch.cuda.get_device_properties(0)
     bfloat16 = "with" if torch.cuda.is_bf16_supported() else "without"
     return ProbeResult(
-        right,
+        correct,
         f"{torch.cuda.device_count()} x {card.name}, {card.total_memory / GIB:.1f} GiB, "
         f"{bfloat16} bfloat16",
     )
 
 
 def places() -> ProbeResult:
-    """The devices that a sweep uses at once."""
+    """The devices that a sweep uses at the same time."""
     cpu = places_of(HardwareProfile(name="cpu"), timed=False)
-    lines = [f"hardware=cpu: {len(cpu.all)} trainings at once ({words(cpu.all) or 'any core'})"]
-    seen = gpus()
-    if seen:
-        cards = on_gpus(seen)
-        left_out = f", {len(seen) - len(cards)} of another kind unused" * (len(seen) > len(cards))
-        lines.append(f"on a GPU: {len(cards)} ({words(cards)}{left_out})")
+    cores = words(cpu.all) or "any core"
+    lines = [f"with hardware=cpu, a sweep executes {len(cpu.all)} trainings at once ({cores})"]
+    all_gpus = gpus()
+    if all_gpus:
+        used = on_gpus(all_gpus)
+        lines.append(f"with a GPU profile, it executes {len(used)} ({words(used)})")
+        if len(all_gpus) > len(used):
+            lines.append(f"it does not use {len(all_gpus) - len(used)} GPUs of another kind")
     return ProbeResult(True, "; ".join(lines))
 
 
 def installed_files() -> ProbeResult:
-    """The files of lra, as its wheel brought them."""
+    """The unchanged files of the wheel from which lra was installed."""
     from importlib.metadata import PackageNotFoundError, distribution, distributions
 
     try:
         ours = distribution("lra")
     except PackageNotFoundError:
         lines = []
-    else:  # not its `files`: from Python 3.12 on, these leave out what is missing
+    else:  # `ours.files` would omit missing files from Python 3.12 on
         lines = [*csv.reader((ours.read_text("RECORD") or "").splitlines())]
     files = {name: digest.partition("=")[2] for name, digest, _ in lines if name[:4] == "lra/"}
     if not files:
-        return ProbeResult(True, "a git checkout of the sources")
-    wrong = [name for name, d in files.items() if d and _digest(ours.locate_file(name)) != d]
+        return ProbeResult(True, "lra runs from a git clone")
+    wrong = [
+        name
+        for name, digest in files.items()
+        if digest and _compute_digest(ours.locate_file(name)) != digest
+    ]
     if not wrong:
-        return ProbeResult(True, f"{len(files):,} files are those of the wheel")
-    packages = (each for each in distributions() if each.name != "lra")
-    others = {each.name for each in packages if {*wrong} & {*map(str, each.files or ())}}
+        return ProbeResult(True, f"all {len(files):,} files are the same as in the wheel of lra")
+    packages = (package for package in distributions() if package.name != "lra")
+    others = {package.name for package in packages if {*wrong} & {*map(str, package.files or ())}}
+    names = ", ".join(sorted(others))
     return ProbeResult(
         False,
-        f"{len(wrong):,} of {len(files):,} are changed or missing, as {wrong[0]}"
-        + (f"; {', '.join(sorted(others))} installed files with the same names" if others else ""),
-        "pip install --force-reinstall --no-deps with the wheel or address that lra came from"
-        + (f", after pip uninstall {' '.join(sorted(others))}" if others else ""),
+        f"{len(wrong):,} of {len(files):,} files are changed or missing, for example {wrong[0]}"
+        + (f"; they have the same names as files of {names}" if others else ""),
+        (f"first type `pip uninstall {' '.join(sorted(others))}`, then " if others else "")
+        + "install lra again, from the same wheel or URL, by `pip install --force-reinstall "
+        "--no-deps WHEEL`",
     )
 
 
-def _digest(file: object) -> str:
-    """Return a file's SHA-256 as RECORD has it; "" where there is none."""
+def _compute_digest(file: object) -> str:
+    """Return the SHA-256 of `file` in the encoding of RECORD; "" if the file is missing."""
     path = Path(str(file))
     content = hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
@@ -255,17 +272,17 @@ def _digest(file: object) -> str:
 
 
 def writable(folder: Path) -> ProbeResult:
-    """The folder takes files whole: written, flushed, renamed."""
-    there = folder
-    while not there.exists():
-        if there.is_symlink():
+    """A folder in which a file can be written, flushed and renamed."""
+    existing = folder
+    while not existing.exists():
+        if existing.is_symlink():
             return ProbeResult(
-                False, f"{there.absolute()}: a broken link",
-                "make the folder that it names, or remove the link",
+                False, f"{existing.absolute()} is a link to a folder that does not exist",
+                "make the folder that the link names, or remove the link",
             )  # fmt: skip
-        there = there.parent
+        existing = existing.parent
     try:
-        with tempfile.NamedTemporaryFile(dir=there, prefix=".lra-doctor-", delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".lra-doctor-", delete=False) as file:
             file.write(b"x" * 4096)
             file.flush()
             os.fsync(file.fileno())
@@ -276,15 +293,15 @@ def writable(folder: Path) -> ProbeResult:
         return ProbeResult(
             False,
             f"{folder.absolute()}: {error.strerror}",
-            "name another folder, or free some space",
+            "choose another folder, or remove files from this disk",
         )
-    free = shutil.disk_usage(there).free
-    state = "" if folder.exists() else " (will be made)"
+    free = shutil.disk_usage(existing).free
+    state = "" if folder.exists() else " (lra will make it)"
     return ProbeResult(True, f"{folder.absolute()}{state}, {free / GIB:.1f} GiB free")
 
 
 def wandb_offline() -> ProbeResult:
-    """A W&B run without account and network."""
+    """A W&B run without an account and without a network."""
     import wandb
 
     with tempfile.TemporaryDirectory() as folder:
@@ -293,41 +310,46 @@ def wandb_offline() -> ProbeResult:
         )
         run.log({"tried": 1})
         run.finish()
-        wandb.teardown()  # waits until the file is whole; finish alone may come back earlier
+        wandb.teardown()  # waits until the file is complete; `finish` may return earlier
         files = list(Path(folder).rglob("*.wandb"))
         size = sum(file.stat().st_size for file in files)
     return ProbeResult(size > 100, f"wrote {size:,} bytes", "choose logger=none")
 
 
 def wandb_account() -> ProbeResult:
-    """A W&B key that its server takes, so that logger=wandb_online can work."""
-    said: list[object] = []
-    ending = isolate.run(log_in, None, on_message=said.append, seconds=ACCOUNT_S)
-    refused = str(said[0]) if said else f"the server gave no answer: {ending.reason}"
+    """A W&B key that W&B's server accepts, for logger=wandb_online."""
+    messages: list[object] = []
+    ending = isolate.run(log_in, None, on_message=messages.append, seconds=ACCOUNT_S)
+    refusal = str(messages[0]) if messages else f"W&B's server did not answer: {ending.reason}"
     return ProbeResult(
-        not refused,
-        refused or "the server knows the key",
-        "only for logger=wandb_online: `wandb login`; offline runs are sent later by `wandb sync`",
+        not refusal,
+        refusal or "W&B's server accepts the key",
+        "if you want logger=wandb_online, type `wandb login`; without it, `wandb sync` can send "
+        "offline runs later",
     )
 
 
 def tensorboard() -> ProbeResult:
-    """What logger=tensorboard writes with, and the program that shows it."""
+    """The packages that logger=tensorboard needs, and the program that shows its files."""
     missing = [name for name in ("tensorboardX", "tensorboard") if find_spec(name) is None]
-    state = f"{', '.join(missing)} missing" if missing else "tensorboardX and tensorboard are there"
+    state = (
+        f"{' and '.join(missing)} missing"
+        if missing
+        else "tensorboardX and tensorboard are installed"
+    )
     return ProbeResult(
-        not missing, state, "only for logger=tensorboard: pip install 'lra[tensorboard]'"
+        not missing, state, "if you want logger=tensorboard, type: pip install 'lra[tensorboard]'"
     )
 
 
 def hub() -> ProbeResult:
-    """The data hub, from which text=imdb and the like are fetched."""
-    by_hand = (
-        "generated tasks and sample sources work offline; for others, download the files elsewhere "
-        "and use `lra data prepare TASK --from PATH`"
+    """The data hub, from which lra downloads data sets such as that of task=text."""
+    remedy = (
+        "generated tasks and sample sources work offline; for other tasks, download the files on "
+        "another machine, and type `lra data prepare TASK --from PATH`"
     )
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-        return ProbeResult(False, "switched off by HF_HUB_OFFLINE", by_hand)
+        return ProbeResult(False, "the variable HF_HUB_OFFLINE switches the data hub off", remedy)
     address = os.environ.get("HF_ENDPOINT", HUB)
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=4):
@@ -336,4 +358,4 @@ def hub() -> ProbeResult:
         return ProbeResult(True, f"{address} answers ({error.code})")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        return ProbeResult(False, f"{address} does not answer: {reason}", by_hand)
+        return ProbeResult(False, f"{address} does not answer: {reason}", remedy)

@@ -1,4 +1,4 @@
-"""`lra doctor --rates`: how fast this machine is, measured and stored for `lra plan`."""
+"""`lra doctor --rates`: measure the speed of this machine, and store it for `lra plan`."""
 
 import json
 import time
@@ -11,23 +11,24 @@ from lra.runners.measurement.rates import Rates, best_of, measure_rates, store_r
 from lra.terminal.screen import table
 
 UNITS = {"products": "FLOP/s", "operator_s": "s"}
-"""Of the rates that are no bytes per second."""
+"""The units of the rates that are not in bytes per second."""
 MEANINGS = {
-    "products": "a large matrix product",
-    "memory": "adding tensors that are larger than the caches",
-    "cache": "adding tensors that fit in a cache",
-    "exponentials": "exponentials",
-    "sorts": "sorting rows of 4,096 numbers",
-    "operator_s": "one operator on a tiny tensor, forward and backward",
+    "products": "speed of a large matrix product",
+    "memory": "speed of adding tensors that are larger than the caches",
+    "cache": "speed of adding tensors that fit into a cache",
+    "exponentials": "speed of computing exponentials",
+    "sorts": "speed of sorting rows of 4,096 numbers",
+    "operator_s": "time of one operator on a tiny tensor, forward and backward",
 }
+"""What each rate measures."""
 
 
 def rates(name: str, *, as_json: bool) -> int:
-    """Measure the rates of this machine on a hardware profile, keep them and print them.
+    """Measure the speed of this machine for the hardware profile `name`; store and print it.
 
     Raises:
-        ConfigError: there is no such profile.
-        ValueError: the machine has no such device.
+        ConfigError: There is no such profile.
+        ValueError: The machine does not have the device of the profile.
     """
     node = group_file("hardware", name)
     node.pop("about", None)
@@ -36,8 +37,10 @@ def rates(name: str, *, as_json: bool) -> int:
     for threads in dict.fromkeys((hardware.training_threads, hardware.timing_threads())):
         begin = time.perf_counter()
         measured = measure_rates(hardware, threads)
-        if steps:  # threads that wait for one another on a busy machine say nothing
-            measured = best_of(measured, steps[-1][1])
+        if steps:
+            # On a busy machine, more threads can be slower, because they wait for one another.
+            *_, (_, previous, _, _) = steps
+            measured = best_of(measured, previous)
         spent = time.perf_counter() - begin
         steps.append((threads, measured, str(store_rates(measured, hardware, threads)), spent))
         if str(hardware.device) != "cpu":
@@ -53,12 +56,13 @@ def rates(name: str, *, as_json: bool) -> int:
         return 0
     print(f"{device_name(hardware.device)}, {hardware.precision}, for hardware={name}")
     for threads, measured, file, spent in steps:
-        print(f"\n{threads} threads, in {spent:.1f} s, stored in {file}")
-        print(table(_rate_rows(measured)))
+        print(f"\nlra measured {threads} threads for {spent:.1f} s, and stored the rates in {file}")
+        print(table(_make_rows(measured)))
     return 0
 
 
-def _rate_rows(measured: Rates) -> list[tuple[str, str, str]]:
+def _make_rows(measured: Rates) -> list[tuple[str, str, str]]:
+    """Return name, value with unit, and meaning of each rate."""
     return [
         (name, f"{value:.3g} {UNITS.get(name, 'B/s')}", MEANINGS[name])
         for name, value in asdict(measured).items()

@@ -1,7 +1,7 @@
-"""What a terminal shows beyond plain text: wrapped columns, colour, boxes. A pipe gets plain text.
+"""Print with wrapped columns and colours on a terminal, and as plain text into a pipe.
 
-Everything here prints byte for byte what `print` would, unless the stream is a terminal. `rich`
-chooses colours and boxes by what the terminal, NO_COLOR and the encoding allow.
+If the stream is not a terminal, every function prints the same bytes as `print`. On a terminal, the
+package `rich` uses the colours and boxes that the terminal, NO_COLOR and the encoding allow.
 """
 
 import os
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NARROW = 64
-"""Columns of a terminal below which a line of a table becomes a block."""
+"""On a terminal with fewer columns, each row of a table becomes a block of lines."""
 PLAIN_TERMINALS = frozenset({"dumb", "unknown", ""})
 NAMES = re.compile(r"'[^'\n]{1,80}'|`[^`\n]+`")
-"""What an error is about, and commands."""
+"""Matches quoted names and commands in the message of an error."""
 KEYS = re.compile(r"(?<![\w/.'`])(?:[a-z_.]+=[^\s?;,]+|[a-z_]+(?:\.[a-z_]+)+(?=:| |$))")
-"""Keys, with values where these stand behind them."""
+"""Matches keys of options, such as optim.steps, and KEY=VALUE."""
 
 
 def console_of(stream: TextIO) -> "Console | None":
-    """Return what writes to a terminal; None for a pipe, a file, and a terminal of text alone."""
+    """Return a rich console if `stream` is a terminal that can draw; None otherwise."""
     if not stream.isatty() or os.environ.get("TERM", "") in PLAIN_TERMINALS:
         return None
     from rich.console import Console
@@ -35,20 +35,20 @@ def console_of(stream: TextIO) -> "Console | None":
 
 
 def print_table(rows: Sequence[Sequence[str]], *, indent: str = "  ", header: bool = False) -> None:
-    """Print aligned columns; on a terminal, texts are wrapped within theirs.
+    """Print rows in aligned columns; on a terminal, a long text is wrapped within its column.
 
     Args:
-        rows: Of equal length.
-        indent: Before every line.
-        header: Whether the first row names the columns.
+        rows: The rows, all of equal length.
+        indent: Text in front of every line.
+        header: Whether the first row contains the names of the columns.
     """
     rows = [[one_line(cell) for cell in row] for row in rows]
     if (console := console_of(sys.stdout)) is None:
         print(table(rows, indent=indent))
         return
     rows = [[encodable(cell, sys.stdout) for cell in row] for row in rows]
-    first = max(len(row[0]) for row in rows)
-    if console.width < max(NARROW, first + 40):
+    first_width = max(len(row[0]) for row in rows)
+    if console.width < max(NARROW, first_width + 40):
         _print_blocks(console, rows)
         return
     from rich.padding import Padding
@@ -66,7 +66,7 @@ def print_table(rows: Sequence[Sequence[str]], *, indent: str = "  ", header: bo
 
 
 def _print_blocks(console: "Console", rows: Sequence[Sequence[str]]) -> None:
-    """Print the first cell of each row on a line of its own, the others below it."""
+    """Print, for a narrow terminal, the first cell of each row and its other cells below it."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -78,7 +78,7 @@ def _print_blocks(console: "Console", rows: Sequence[Sequence[str]]) -> None:
 
 
 def complain(message: str) -> None:
-    """Print an error on stderr; on a terminal, what it is about stands out."""
+    """Print an error on stderr; on a terminal, names, commands and keys are highlighted."""
     if (console := console_of(sys.stderr)) is None:
         print(f"lra: {encodable(message, sys.stderr)}", file=sys.stderr)
         return
@@ -92,7 +92,7 @@ def complain(message: str) -> None:
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """Show that something goes on, on a terminal; it goes away at the end."""
+    """Show `what` with a moving sign on a terminal while the `with` block runs."""
     if (console := console_of(sys.stderr)) is None:
         yield
         return

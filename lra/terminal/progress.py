@@ -1,4 +1,4 @@
-"""Lines about planning while it lasts, and about a finished cell."""
+"""Print progress during planning, and the result of a finished run in one line."""
 
 import sys
 import threading
@@ -17,23 +17,24 @@ if TYPE_CHECKING:
     from lra.runners.storage.index import CellSummary, Failure
 
 PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
-"""Labels of rows that are a part of a cell's result: one without a number leaves the others."""
+"""A row with one of these labels is part of a result: if it fails, the run has other numbers."""
 
 
 PATIENCE_S = 1.0
-"""Seconds of planning after which a person wants to see that something is done."""
+"""Seconds of planning before the first line of progress."""
 AGAIN_S = 10.0
-"""Seconds after which a log says so once more."""
+"""Seconds between two lines of progress in a log."""
 
 speaking = True
-"""Whether planning says anything; `lra run --quiet` switches it off."""
+"""Whether planning prints progress; `lra run --quiet` sets it to False."""
 Item = TypeVar("Item")
 
 
 def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Yield the items; where that takes more than a second, say how far it is.
+    """Yield `items`; if this takes more than a second, print progress to stderr.
 
-    A bar on a terminal, which goes away at the end; in a log, a line now and then.
+    A terminal shows a bar, which vanishes at the end; a log gets a line every ten seconds. `what`
+    says in words what the items are.
     """
     if not speaking:
         yield from items
@@ -47,7 +48,13 @@ def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
 def with_lines(
     items: Sequence[Item], line: Callable[[int, Item], str], *, first_s: float | None = None
 ) -> Iterator[Item]:
-    """Yield the items; print `line` of number and item after `first_s`, then each `AGAIN_S`."""
+    """Yield `items`, and now and then print a line to stderr.
+
+    Args:
+        items: What to yield.
+        line: Returns the line, given the number of the item (from 1) and the item.
+        first_s: Seconds before the first line; None: `AGAIN_S`, as between later lines.
+    """
     due = time.monotonic() + (AGAIN_S if first_s is None else first_s)
     for number, item in enumerate(items, 1):
         if (now := time.monotonic()) > due:
@@ -58,23 +65,26 @@ def with_lines(
 
 @contextmanager
 def still_running(what: str, *, first_s: float = AGAIN_S, piped: bool = True) -> Iterator[None]:
-    """Say on stderr that something lasts: after `first_s`, then after waits that double.
+    """Print on stderr, while the `with` block runs, how long it has taken so far.
 
-    Where it is not `piped`, a terminal alone gets the lines.
+    Args:
+        what: What the block does, in words.
+        first_s: Seconds before the first line; each further wait is twice as long.
+        piped: Whether the lines are also printed if stderr is not a terminal.
     """
     over, begun = threading.Event(), time.monotonic()
-    heard = speaking and (piped or sys.stderr.isatty())
+    prints = speaking and (piped or sys.stderr.isatty())
 
-    def tell() -> None:
+    def print_lines() -> None:
         wait = first_s
-        while heard and not over.wait(wait):
-            with suppress(OSError, ValueError):  # nobody reads it
+        while prints and not over.wait(wait):
+            with suppress(OSError, ValueError):  # stderr may be closed
                 tqdm.write(
                     f"{what}: {time_words(time.monotonic() - begun)} so far", file=sys.stderr
                 )
             wait *= 2
 
-    thread = threading.Thread(target=tell, daemon=True)
+    thread = threading.Thread(target=print_lines, daemon=True)
     thread.start()
     try:
         yield
@@ -84,14 +94,17 @@ def still_running(what: str, *, first_s: float = AGAIN_S, piped: bool = True) ->
 
 
 def failure(rows: list[Measurement]) -> Measurement | None:
-    """Return the row by which a cell failed: one that is no mere part, or any if nothing is ok."""
-    bad = [row for row in rows if row.status is not Status.ok]
-    return _decisive(bad, some_good=len(bad) < len(rows))
+    """Return the row that makes a run count as failed; None if the run succeeded.
+
+    A failed row with a label of `PARTS` fails the run only if none of its rows succeeded.
+    """
+    failed_rows = [row for row in rows if row.status is not Status.ok]
+    return _choose_decisive(failed_rows, some_good=len(failed_rows) < len(rows))
 
 
 def failure_of(summary: "CellSummary") -> "Failure | None":
-    """Return what `failure` returns of the rows of a stored cell."""
-    return _decisive(summary.failures, some_good=Status.ok in summary.statuses)
+    """Return the failure of a stored run, by the same rule as `failure`; None if it succeeded."""
+    return _choose_decisive(summary.failures, some_good=Status.ok in summary.statuses)
 
 
 class _Labelled(Protocol):
@@ -102,16 +115,24 @@ class _Labelled(Protocol):
 Bad = TypeVar("Bad", bound=_Labelled)
 
 
-def _decisive(bad: Sequence[Bad], *, some_good: bool) -> Bad | None:
-    """Return which of the rows that are not ok decides how their cell ended: see `failure`."""
-    whole = [row for row in bad if not PARTS & row.labels.keys()]
-    return next(iter(whole if whole or some_good else bad), None)
+def _choose_decisive(failed_rows: Sequence[Bad], *, some_good: bool) -> Bad | None:
+    """Return the first failed row that fails the whole run; None if there is no such row.
+
+    `some_good`: whether another row of the run succeeded. See `failure`.
+    """
+    whole_results = [row for row in failed_rows if not PARTS & row.labels.keys()]
+    return next(iter(whole_results if whole_results or some_good else failed_rows), None)
 
 
 def headline(kind: "type[Runner]", rows: list[Measurement]) -> str:
-    """Return the result of a finished cell of a kind of runner, in a few words."""
-    ended = failure(rows)
-    if ended is not None:
-        return f"{ended.status}: {ended.reason.splitlines()[0]}"
+    """Return the result of a finished run in a few words: its failure, or its main number.
+
+    Args:
+        kind: The class of its runner, which chooses the number.
+        rows: Its rows.
+    """
+    failed_row = failure(rows)
+    if failed_row is not None:
+        return f"{failed_row.status}: {failed_row.reason.splitlines()[0]}"
     final = [row for row in rows if row.step is None and row.value is not None]
     return kind.headline(final) or f"{len(rows)} rows"

@@ -1,4 +1,4 @@
-"""A table of results: Markdown in a pipe, columns with rules on a terminal."""
+"""Print a table of results: as Markdown in a pipe, with columns and rules on a terminal."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def print_result(result: Table) -> None:
-    """Print a table of results, behind an empty line: as Markdown, or with rules on a terminal."""
+    """Print an empty line and `result`: with rules on a wide terminal, otherwise as Markdown."""
     plain = "\n" + to_markdown(result).rstrip()
     if (console := console_of(sys.stdout)) is None:
         print(plain)
@@ -22,33 +22,36 @@ def print_result(result: Table) -> None:
     from rich.table import Table as Columns
     from rich.text import Text
 
-    def text(words: str, style: str = "") -> Text:
+    def style_text(words: str, style: str = "") -> Text:
         return Text(encodable(words, sys.stdout), style=style)
 
     columns = Columns(box=box.SIMPLE_HEAD, pad_edge=False)
-    columns.add_column(text(result.stub), style="bold")
+    columns.add_column(style_text(result.stub), style="bold")
     for column in result.columns:
         title = f"{column.group}\n{column.title}" if column.group else column.title
-        columns.add_column(text(title), justify="left" if column.words else "right")
+        columns.add_column(style_text(title), justify="left" if column.words else "right")
     section = ""
     for row in result.rows:
         if row.section != section:
             section = row.section
             columns.add_section()
-            columns.add_row(text(section, "italic"))
-        columns.add_row(text(row.title), *(_entry_text(result, entry) for entry in row.entries))
-    wide = console.options.update_width(10_000)
-    if Measurement.get(console, wide, columns).minimum > console.width:
+            columns.add_row(style_text(section, "italic"))
+        entries = (_style_entry(result, entry) for entry in row.entries)
+        columns.add_row(style_text(row.title), *entries)
+    unlimited = console.options.update_width(10_000)
+    if Measurement.get(console, unlimited, columns).minimum > console.width:
         print(encodable(plain, sys.stdout))
         return
+    title_text = style_text(f"{result.title}. ", "bold")
     console.print()
-    console.print(Text.assemble(text(f"{result.title}. ", "bold"), text(result.caption, "dim")))
+    console.print(Text.assemble(title_text, style_text(result.caption, "dim")))
     console.print(columns)
     for number, note in enumerate(result.footnotes(), 1):
-        console.print(text(f"[{number}] {note}", "dim"))
+        console.print(style_text(f"[{number}] {note}", "dim"))
 
 
-def _entry_text(result: Table, entry: Entry) -> "Text":
+def _style_entry(result: Table, entry: Entry) -> "Text":
+    """Return an entry with its marks; the best number is bold, the second best is underlined."""
     from rich.text import Text
 
     number, rest = result.number(entry)

@@ -1,4 +1,4 @@
-"""Standard output and errors that may be closed, full, or read by nobody."""
+"""Make standard output and standard error safe to use if they are closed, full, or not read."""
 
 import atexit
 import io
@@ -10,26 +10,28 @@ from typing import Any, NoReturn
 
 
 class OutputError(OSError):
-    """What was to be printed could not be."""
+    """Standard output cannot be written, for example because a disk is full."""
 
 
 class _Output(io.FileIO):
-    """Standard output, whose errors say what it is."""
+    """Standard output that raises `OutputError`, so that a message can name the stream."""
 
     def write(self, data: Any) -> int:
+        """Write bytes and return their number."""
         try:
             return super().write(data)
         except BrokenPipeError:
             raise
         except OSError as error:
-            what = f"cannot write to the standard output: {error.strerror}"
-            raise OutputError(error.errno, what) from error
+            text = f"lra cannot write to its standard output: {error.strerror}"
+            raise OutputError(error.errno, text) from error
 
 
 class _Errors(io.FileIO):
-    """Standard error: where nobody can read it, the exit code still says how all of it ended."""
+    """Standard error that ignores failed writes, because the exit code also reports a failure."""
 
     def write(self, data: Any) -> int:
+        """Write bytes, if possible, and return their number."""
         try:
             return super().write(data)
         except OSError:
@@ -37,9 +39,10 @@ class _Errors(io.FileIO):
 
 
 def settle() -> None:
-    """Make sure of both; where one is closed, what goes there is dropped.
+    """Replace the standard streams by safe ones; text for a closed stream is discarded.
 
-    A closed one is opened, as the next file of all would have its number, and be written into.
+    A closed stream is opened as the null device. Otherwise the next file that lra opens would get
+    the number of the stream, and printed text would be written into that file.
     """
     for number in range(3):
         try:
@@ -48,26 +51,27 @@ def settle() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - to the end of the process
-    # Names of files need be no text.
-    sys.stdout = _stream(_Output, 1, sys.stdout)
-    sys.stderr = _stream(_Errors, 2, sys.stderr)
+    sys.stdout = _open_stream(_Output, 1, sys.stdout)
+    sys.stderr = _open_stream(_Errors, 2, sys.stderr)
 
 
-def _stream(kind: type[io.FileIO], number: int, before: Any) -> io.TextIOWrapper:
+def _open_stream(kind: type[io.FileIO], number: int, before: Any) -> io.TextIOWrapper:
+    """Return a text stream for file number `number` with the settings of the stream `before`."""
     return io.TextIOWrapper(
         io.BufferedWriter(kind(number, "w", closefd=False)),
         encoding=getattr(before, "encoding", "utf-8"),
-        errors="backslashreplace",
+        errors="backslashreplace",  # the name of a file can contain bytes that are not text
         line_buffering=number == 2 or getattr(before, "line_buffering", False),
         write_through=getattr(before, "write_through", False),
     )
 
 
 def leave(code: int) -> NoReturn:
-    """End this process as Python does, without taking apart all that was imported.
+    """End this process with an exit code, faster than Python does.
 
-    Threads are waited for, exit functions run, and what is left is printed, after the message
-    about how it ended. A profiler or a debugger around `lra` ends it.
+    As in a normal end, lra waits for threads, calls exit functions and flushes the streams. It does
+    not free imported modules, which takes long. Under a profiler or a debugger, which must end the
+    process itself, this calls `sys.exit`.
     """
     try:
         sys.stdout.flush()
@@ -84,7 +88,7 @@ def leave(code: int) -> NoReturn:
 
 
 def give_up_output() -> None:
-    """Drop what is still to be printed: Python would complain again at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Discard text that is not printed yet; otherwise Python would report the same error again."""
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, sys.stdout.fileno())
+    os.close(null_device)

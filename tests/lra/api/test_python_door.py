@@ -20,7 +20,7 @@ import lra
 from lra.api.drawing import CLASSES, COSTS, LOSS, QUANTITIES, SCORES
 from lra.api.plain_errors import in_python
 from lra.api.running import given_words
-from lra.api.searching import _range_text
+from lra.api.searching import _write_range
 from lra.api.tabling import KINDS, ResultTable
 from lra.api.verifying import finding_lines
 from lra.composition.compose import build_model, typed
@@ -134,13 +134,13 @@ def test_other_values_are_converted_or_refused() -> None:
     ],
 )
 def test_a_range_of_python_is_one_of_a_search(given, ends) -> None:
-    found = dimension("optim.clip", _range_text("optim.clip", given))
+    found = dimension("optim.clip", _write_range("optim.clip", given))
     assert (found.low, found.high, found.log, found.whole) == ends
 
 
 @pytest.mark.parametrize("given", [["adamw", 0.5, True], range(2, 9, 3)])
 def test_values_of_python_are_those_of_a_search(given) -> None:
-    assert [*dimension("optim.clip", _range_text("optim.clip", given)).values] == [*given]
+    assert [*dimension("optim.clip", _write_range("optim.clip", given)).values] == [*given]
 
 
 @pytest.mark.parametrize("given", [(1,), (1, 2, 3), ("lin", 1, 2), (True, 2), 7, None, {}])
@@ -227,12 +227,12 @@ REFUSED = {
         lambda: lra.task("text", path="nowhere.tar.gz"),
         r"nowhere\.tar\.gz",
     ),
-    "no such folder": (lambda: lra.rows("nowhere"), r"there is nothing at nowhere\. Give"),
-    "another file": (lambda: lra.rows(ROOT / "Makefile"), r"give one that ends with \.jsonl"),
+    "no such folder": (lambda: lra.rows("nowhere"), r"the path nowhere does not exist\. Give"),
+    "another file": (lambda: lra.rows(ROOT / "Makefile"), r"a name that ends with \.jsonl"),
     "a folder without rows": (lambda: lra.rows(ROOT / "conf"), "no results under"),
-    "a sweep of a file": (lambda: lra.rows(ROWS, "mine"), "remove it"),
+    "a sweep of a file": (lambda: lra.rows(ROWS, "mine"), "remove the sweep"),
     "no mixer": (lambda: lra.verify(dict), "dict takes no `site`; wanted a class"),
-    "an instance": (lambda: lra.verify(torch.nn.Linear(2, 2)), "in place of an instance"),
+    "an instance": (lambda: lra.verify(torch.nn.Linear(2, 2)), "wanted a class, as in lra.verify"),
     "an unknown option of a class": (lambda: lra.verify(Blind, scal=1), "did you mean 'scale'"),
     "several values without -m": (
         lambda: lra.run("model=linear,sdpa"),
@@ -242,10 +242,13 @@ REFUSED = {
         lambda: lra.run({"optim": {"step": 5}}),
         r"unknown key 'optim\.step': did you mean 'optim\.steps'",
     ),
-    "words that only print": (lambda: lra.run(["--cfg", "job"]), "call `lra run` in a shell"),
+    "words that only print": (
+        lambda: lra.run(["--cfg", "job"]),
+        "type it after `lra run` in a shell",
+    ),
     "flags alone": (
         lambda: lra.run("-q"),
-        "got -q alone: add what to run, .* lra.run.. runs the defaults",
+        "got only the flags -q; add a model and a task, .* runs the defaults",
     ),
     "a protocol": (lambda: lra.run(protocol="s4"), r'wanted \*\*\{"\+protocol": "s4"\}$'),
     "too long a warm-up": (
@@ -255,7 +258,7 @@ REFUSED = {
     "no text": (lambda: lra.task("corpus"), "must name your text: got null"),
     "no words": (lambda: lra.run(3), "wanted the arguments of `lra run`"),
     "plugins as a text": (lambda: lra.run("", plugins="mine"), r"wanted a list of names"),
-    "a path for rows": (lambda: lra.table("results"), r"wanted rows, as lra\.rows\(path\)"),
+    "a path for rows": (lambda: lra.table("results"), r"wanted the frame that lra\.rows\(path\)"),
 }
 
 
@@ -278,7 +281,9 @@ def test_a_mistake_is_answered_in_one_sentence(
 def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
     example = lra.rows("example")
     for said, call in {
-        "a list is one value; wanted a tuple for a sweep": lambda: lra.run(model=["linear"]),
+        "a list is one value; wanted a tuple, which makes a sweep": lambda: lra.run(
+            model=["linear"]
+        ),
         "got linear in the text and sdpa as": lambda: lra.run("model=linear", model="sdpa"),
         "unknown argument of lra.search 'trial': did you mean 'trials'": lambda: lra.search(
             params=RANGES, trial=2
@@ -297,21 +302,23 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
         "got 1 name, 'linear'": lambda: lra.compare(example, "linear"),
         "wanted two or more, as a b; the": lambda: lra.compare(example, "a,b"),
         "got a DataFrame; wanted a path": lambda: lra.report(example),  # type: ignore[arg-type]
-        "sweep='s' is for a results folder, and": lambda: lra.report("example", "s"),
-        "a results folder; give one results folder, or files": lambda: lra.compare(
+        "sweep='s' selects runs of a results folder, but": lambda: lra.report("example", "s"),
+        "in a list; give one results folder alone, or a list of files": lambda: lra.compare(
             [ROWS, ROOT / "conf"], "a", "b"
         ),
-        "sweep='s' is for a results folder": lambda: lra.compare(
+        "sweep='s' selects runs of a results folder": lambda: lra.compare(
             example, "linear", "sdpa", sweep="s"
         ),
         "no scores on the other split": lambda: lra.figure(example, "scores", split="other"),
         "wanted a path, rows, what lra.run returned": lambda: lra.compare([example, 3], "a", "b"),
-        "for a name; give several results as a list": lambda: lra.compare(example, example),
+        "wanted text such as 'linear'. To compare several results, give": lambda: lra.compare(
+            example, example
+        ),
     }.items():
         with pytest.raises(ValueError, match=re.escape(said)):
             call()
     for call in (lambda: lra.compare("linear", "sdpa"), lambda: lra.report(tmp_path / "no")):
-        with pytest.raises(FileNotFoundError, match="there is nothing at "):
+        with pytest.raises(FileNotFoundError, match="does not exist"):
             call()
 
 
@@ -409,7 +416,10 @@ def test_the_whole_way_is_shown_where_it_is_asked_for(monkeypatch: pytest.Monkey
 def test_tables_and_figures_say_what_they_lack(rows: pd.DataFrame) -> None:
     for call, answer in (
         (lambda: lra.table(rows, "acuracy"), "unknown table 'acuracy': did you mean 'accuracy'"),
-        (lambda: lra.table(rows), "the rows have no numbers for 'accuracy': they are of runner"),
+        (
+            lambda: lra.table(rows),
+            "the rows have no numbers for 'accuracy'; they contain results of runner",
+        ),
         (lambda: lra.table(rows, "growth", mode="step"), "mode='step' has no effect on 'growth'"),
         (lambda: lra.table(rows, "growth", models=["sdp"]), "did you mean 'sdpa'"),
         (lambda: lra.table(rows, "growth", models="sdpa"), r"wanted a list, as in \['sdpa'\]"),
@@ -423,7 +433,7 @@ def test_tables_and_figures_say_what_they_lack(rows: pd.DataFrame) -> None:
             call()
     other = rows.assign(hardware="h100", cell="x" + rows["cell"])
     with pytest.raises(
-        ValueError, match=r"differ in hardware \(cpu, h100\)\. Choose one, as in rows\["
+        ValueError, match=r"differ in hardware \(cpu, h100\), .* Select rows, for example by rows\["
     ):
         lra.table(pd.concat([rows, other]), "growth")
 

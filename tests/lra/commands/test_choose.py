@@ -127,7 +127,9 @@ def test_scores_are_those_of_what_was_asked(capsys: pytest.CaptureFixture[str]) 
         assert not {"rows", "paper"} & {*text.split("\n\n")[1].splitlines()[0].split()}
         assert main(["choose", *words, models, "--by", "quality"]) == 2
         assert said in capsys.readouterr().err
-    with pytest.raises(ValueError, match="by=token ranks causal models: add the argument causal"):
+    with pytest.raises(
+        ValueError, match="by=token ranks causal models only; add the argument causal"
+    ):
         lra.choose(256, model="linear", by="token")
 
 

@@ -33,15 +33,15 @@ def test_several_models_and_lengths(capsys):
 def test_of_several_models_one_that_is_refused_is_named(capsys):
     assert main(["show", "--cost", "model=linformer,linear", "task=text8", "--lengths=32"]) == 0
     text = capsys.readouterr().out
-    assert "linear on text8: one example of 32 tokens" in text
-    assert "linformer on text8: refused: Linformer mixes all positions" in text
+    assert "linear on text8, for one example of 32 tokens" in text
+    assert "model=linformer cannot be counted on task=text8: Linformer mixes all positions" in text
 
 
 def test_the_table_folds_layers_and_names_them(capsys):
     words = ("model=softmax", *MODEL, "model.backbone.depth=6", "model.backbone.layer_groups=2")
     assert main(["show", "--cost", *words, "--lengths=64"]) == 0
     text = capsys.readouterr().out
-    assert "softmax on listops: one example of 64 tokens" in text
+    assert "softmax on listops, for one example of 64 tokens" in text
     assert "layers 1 to 6: mixer SoftmaxAttention (shared)" in text
     assert "its parameters count once" in text
 
@@ -71,11 +71,14 @@ def test_what_depends_on_contents_is_named(capsys):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["--cost"], "--cost needs a stored run, or arguments of lra run"),
-        (["--cost", "3fa9", "4fb0"], "takes one run at a time: got 3fa9 4fb0"),
+        (["--cost"], "--cost needs a stored run or arguments of lra run"),
+        (["--cost", "3fa9", "4fb0"], "counts one stored run at a time, but got 3fa9 4fb0"),
         (["--cost", "3fa9", "--results", "nowhere"], "set its path by --results DIR"),
-        (["--cost", "model=softmax", "--results", "nowhere"], "remove one of them"),
-        (["--cost", "runner=certify"], "runner=certify has no model whose operations"),
+        (["--cost", "model=softmax", "--results", "nowhere"], "remove one of the two"),
+        (
+            ["--cost", "runner=certify"],
+            "runner=certify runs no model, so there is nothing to count",
+        ),
         (["--cost", "model=linformer", "task=text8"], "choose a causal family"),
         (["--cost", "model=sofmax"], "did you mean 'softmax'"),
         (["model=softmax"], "model=softmax needs --cost"),

@@ -78,7 +78,7 @@ def test_facts_name_processor_memory_and_the_variables_that_change_speed(monkeyp
 def test_a_folder_that_takes_files_and_one_that_cannot_be_made(tmp_path):
     good = probes.writable(tmp_path / "not" / "yet")
     assert good.works
-    assert "will be made" in good.detail
+    assert "lra will make it" in good.detail
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     bad = probes.writable(tmp_path / "file")
@@ -109,7 +109,7 @@ def test_a_missing_compiler_is_told(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     report = probes.compiler()
     assert not report.works
-    assert "no no-such-compiler on PATH" in report.detail
+    assert "there is no program no-such-compiler on PATH" in report.detail
     assert "g++" in report.way_out
 
 

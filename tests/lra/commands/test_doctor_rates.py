@@ -32,8 +32,8 @@ def test_rates_are_kept_for_planning(capsys, tmp_path, monkeypatch) -> None:
 def test_a_table_says_what_each_rate_is(capsys) -> None:
     assert main(["doctor", "--rates", "cpu"]) == 0
     text = capsys.readouterr().out
-    assert "FLOP/s  a large matrix product" in text
-    assert "stored in" in text
+    assert "FLOP/s  speed of a large matrix product" in text
+    assert "stored the rates in" in text
 
 
 def test_a_device_that_is_not_here_and_a_profile_that_is_none(capsys) -> None:

@@ -169,7 +169,7 @@ def test_a_model_that_cannot_be_built_is_told_and_fails(tmp_path, capsys):
     write(tmp_path, "model", "mine", "mixer: {class_path: models.families.linear.Linaer}\n")
     assert main(["list", "models", "--traits", "--config-dir", str(tmp_path)]) == 1
     text = capsys.readouterr().out
-    assert "mine: cannot be built" in text
+    assert "model=mine cannot be built" in text
     assert "Linaer" in text
 
 
@@ -189,7 +189,7 @@ def test_a_refused_direction_is_told_with_the_reason(tmp_path, capsys, monkeypat
     words = ["list", "--traits", "--config-dir", str(tmp_path), "--plugin", "one_way"]
     assert main(words) == 0
     text = capsys.readouterr().out
-    assert "mine: not causal: it looks both ways" in text
+    assert "model=mine is not causal: it looks both ways" in text
     assert "bidirectional" in text
 
 
@@ -199,5 +199,5 @@ def test_traits_of_the_models_that_are_named(capsys):
 
 
 def test_traits_are_for_models_only():
-    with pytest.raises(UnknownName, match="--traits describes models:"):
+    with pytest.raises(UnknownName, match="--traits describes models only"):
         listing.main(["tasks", "--traits"])

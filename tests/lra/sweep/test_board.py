@@ -244,7 +244,7 @@ def test_a_bar_with_everything_beside_it() -> None:
     assert drawn(sweep) == [
         "[1/2] cell 0",
         " 40% |████▍      | step 400/1,000, loss 1.234, lr 2.0e-3, 12,300 tokens/s, 3 min left",
-        "0 of 2 runs ended, 1.0 s so far",
+        "0 of 2 runs have ended, 1.0 s so far",
     ]
     sweep.board.finish(sweep.cells[0], "accuracy 0.5")
     assert [line for line in sweep.screen.text if line] == ["[1/2] cell 0: accuracy 0.5 (1.0 s)"]
@@ -338,17 +338,17 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_time_a_sweep_takes_yet_is_told_only_where_it_is_known() -> None:
     sweep = Sweep(4, size=(120, 24))
-    assert sweep.board._left_s(sweep.now) is None
+    assert sweep.board._estimate_left(sweep.now) is None
     for number in range(2):
         sweep.board.start(sweep.cells[number])
         sweep.now += 10
         sweep.board.finish(sweep.cells[number], "ok")
-    assert sweep.board._left_s(sweep.now) == pytest.approx(20)
+    assert sweep.board._estimate_left(sweep.now) == pytest.approx(20)
     sweep.board.start(sweep.cells[2])
     sweep.now += 4
-    assert sweep.board._left_s(sweep.now) == pytest.approx(16)
+    assert sweep.board._estimate_left(sweep.now) == pytest.approx(16)
     sweep.now += 7  # longer than those before: nobody knows
-    assert sweep.board._left_s(sweep.now) is None
+    assert sweep.board._estimate_left(sweep.now) is None
 
 
 # -- words ----------------------------------------------------------------------------------------

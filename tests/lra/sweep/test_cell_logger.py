@@ -152,7 +152,7 @@ def test_a_training_that_fails_ends_as_failed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("no key", "No API key configured"), ("refuses", "the server gave no answer"),
+        ("no key", "No API key configured"), ("refuses", "server did not answer"),
         ("unknown key", "did not recognize an account"), ("dies", ""),
     ],
 )  # fmt: skip

@@ -73,7 +73,7 @@ def check(number: int, folder: Path, out: str, errors: str) -> None:
         expected = {"full": 2, "unread": 141}.get(out, expected)
     assert code == expected, told
     if out == "full" and errors == FINE and undisturbed(number) != 2:
-        assert "cannot write to the standard output: No space left on device" in said, told
+        assert "cannot write to its standard output: No space left on device" in said, told
 
 
 @pytest.mark.parametrize(
