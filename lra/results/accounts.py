@@ -1,4 +1,4 @@
-"""What a report's page says of each cell beside its rows: configuration, command, environment."""
+"""What a report's page shows of each cell besides its rows: configuration, command, environment."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,12 +19,12 @@ from lra.sweep.sweep import WEIGHTS
 def stored_accounts(
     root: Path, rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, CellAccount]:
-    """Return what a store knows of its cells.
+    """Return configuration, command and environment of stored cells, by key.
 
     Args:
-        root: of the store.
-        rows: of the cells.
-        cells: cell.json of each, by key.
+        root: the results folder.
+        rows: the rows of the cells.
+        cells: the content of each cell.json, by key.
     """
     store = Store(root)
     fingerprints = dict(zip(rows["cell"], rows["fingerprint"], strict=True))
@@ -33,7 +33,7 @@ def stored_accounts(
         try:
             file = store.cell_folder(key) / f"environment-{fingerprints[key]}.json"
             environment = read_object(file)
-        except BadStore:  # rows are told by their own files; this one only describes the machine
+        except BadStore:  # this file only describes the machine: a report can do without it
             environment = {}
         cell = Cell(
             identity=about["identity"],
@@ -42,7 +42,7 @@ def stored_accounts(
             overrides=tuple(about["overrides"]),
             place=origin_of(about),
         )
-        environment.pop("sources", None)  # of every module: a matter of the store
+        environment.pop("sources", None)  # hashes of all modules, which no page shows
         accounts[key] = CellAccount(
             config=cell.config or about["described"],
             command=_command(cell, store),
@@ -54,19 +54,19 @@ def stored_accounts(
 def published_accounts(
     rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, CellAccount]:
-    """Return what stands beside published rows.
+    """Return configuration, command and environment of published cells, by key.
 
-    A cell that starts from the weights of another has no command: these were not published.
+    A cell that starts from the weights of another one has no command: weights are not published.
 
     Args:
-        rows: as published.
-        cells: as `lra.results.rows.published_cells` returns them.
+        rows: the published rows.
+        cells: what `lra.results.rows.published_cells` returns.
     """
     models = rows[rows["model"].map(baseline_of).isna()]
     first = pd.concat([models, rows]).drop_duplicates("cell")[["cell", *CELL_COLUMNS]]
-    plain = first.astype(object).where(first.notna(), None)
+    without_nan = first.astype(object).where(first.notna(), None)
     accounts = {}
-    for columns in plain.to_dict("records"):
+    for columns in without_nan.to_dict("records"):
         key = str(columns.pop("cell"))
         if (about := cells.get(key)) is None:
             continue
@@ -90,7 +90,7 @@ def published_accounts(
 
 
 def _command(cell: Cell, store: Store = HERE) -> str:
-    """Return the command that repeats a cell; nothing where its runner's package is not here."""
+    """Return the command that repeats a cell; "" if the package of its runner is not installed."""
     with suppress(ConfigError, UnknownName):
         return repeat(cell, store)
     return ""

@@ -19,57 +19,61 @@ from lra.sweep.forecast import Forecaster
 from lra.terminal.screen import table
 
 FACTOR = 1.5
-"""What counts as near."""
+"""A ratio from 1 / FACTOR to FACTOR counts as near 1."""
 COLUMNS = (
     "cell", "runner", "mode", "model", "task", "length", "batch", "quantity", "measured",
     "predicted", "ratio",
 )  # fmt: skip
 QUANTITIES = {
-    "train_step_time": "seconds of a training step",
-    "train_time": "seconds of all steps",
-    "time": "seconds of a timed pass",
-    "peak_tensor_bytes": "peak bytes of a timed pass",
-    "process_peak_bytes": "peak bytes of a training's process",
+    "train_step_time": "time of a training step, in seconds",
+    "train_time": "time of all training steps, in seconds",
+    "time": "time of one measured pass, in seconds",
+    "peak_tensor_bytes": "peak memory of the tensors of one measured pass, in bytes",
+    "process_peak_bytes": "peak memory of the process of a training, in bytes",
 }
-"""What is compared, by metric."""
+"""The metrics that are compared, and what they mean."""
 
 
 def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
-    """Print measured and predicted values of every stored cell that can be counted."""
-    lines, left_out, unnamed = [], 0, dict[str, None]()
+    """Print measured and predicted values of stored cells; return 1 if one is damaged, else 0."""
+    lines, excluded, unnamed = [], 0, dict[str, None]()
     damaged: list[BadStore] = []
     for line in compared_cells(results, unnamed, damaged):
         if line is None:
-            left_out += 1
+            excluded += 1
         else:
             lines.append(line)
     for reason in (*unnamed, *(f"excluded: {error}" for error in damaged)):
         print(reason, file=sys.stderr)
-    shares = {
+    summaries = {
         quantity: summary([line["ratio"] for line in lines if line["quantity"] == quantity])
         for quantity in QUANTITIES
         if any(line["quantity"] == quantity for line in lines)
     }
     if as_json:
-        print(json.dumps({"schema": 1, "cells": lines, "left_out": left_out, **shares}, indent=1))
+        print(
+            json.dumps({"schema": 1, "cells": lines, "left_out": excluded, **summaries}, indent=1)
+        )
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
     else:
-        _print(lines, shares, left_out)
+        _print(lines, summaries, excluded)
     return 1 if damaged else 0
 
 
 def compared_cells(
     results: Path, unnamed: dict[str, None], damaged: list[BadStore]
 ) -> Iterator[dict[str, Any] | None]:
-    """Yield a line for each quantity of each stored cell; None for a cell that cannot be counted.
+    """Yield a mapping (keys: `COLUMNS`) for each quantity of each stored cell.
+
+    Yields None for a cell with measured quantities whose operations cannot be counted.
 
     Args:
-        results: the store.
-        unnamed: gains what to say of plug-ins that cells name and the command does not.
-        damaged: gains what is wrong with cells that cannot be read, which are left out.
+        results: the results folder.
+        unnamed: gains a message for each plug-in that cells need and the command does not name.
+        damaged: gains the errors of cells that cannot be read, which are excluded.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -114,7 +118,10 @@ def compared_cells(
 def predicted_costs(
     description: Mapping[str, Any], forecaster: Forecaster, unnamed: dict[str, None]
 ) -> dict[str, float] | None:
-    """Return what counting says of a stored cell, by metric; None where it says nothing."""
+    """Return the time and memory of a stored cell as counted, by metric; None: not countable.
+
+    `unnamed` gains a message if the cell needs a plug-in that the command does not name.
+    """
     columns = description["columns"]
     try:
         run = typed(description["config"])
@@ -136,23 +143,23 @@ def predicted_costs(
 
 
 def summary(ratios: list[float]) -> dict[str, float]:
-    """Return how near a list of ratios is to 1."""
+    """Return statistics of ratios; `within` is the share of those from 1 / FACTOR to FACTOR."""
     near = [1 / FACTOR <= ratio <= FACTOR for ratio in ratios]
-    spread = math.exp(median(abs(math.log(ratio)) for ratio in ratios))
+    typical_factor = math.exp(median(abs(math.log(ratio)) for ratio in ratios))
     return {
         "cells": len(ratios),
         "within": sum(near) / len(near),
         "median": median(ratios),
-        "typical_factor": spread,
+        "typical_factor": typical_factor,
         "least": min(ratios),
         "most": max(ratios),
     }
 
 
 def _print(
-    lines: list[dict[str, Any]], shares: Mapping[str, Mapping[str, float]], left_out: int
+    lines: list[dict[str, Any]], summaries: Mapping[str, Mapping[str, float]], excluded: int
 ) -> None:
-
+    """Print the lines of `compared_cells` as a table, and below it the `summary` of a quantity."""
     head = ("model", "task", "length", "batch", "quantity", "measured", "predicted", "ratio")
     rows = [
         tuple(
@@ -163,14 +170,14 @@ def _print(
     ]
     print(table([head, *rows], indent=""))
     print()
-    for quantity, share in shares.items():
+    for quantity, numbers in summaries.items():
         print(
-            f"{QUANTITIES[quantity]} ({quantity}), {number_of(int(share['cells']), 'run')}: "
-            f"measured / predicted is {share['median']:.2f} (median), {share['least']:.2f} to "
-            f"{share['most']:.2f} (range); "
-            f"{share['within']:.0%} of the runs are within a factor of {FACTOR}"
+            f"{QUANTITIES[quantity]} ({quantity}): over {number_of(int(numbers['cells']), 'run')}, "
+            f"the ratio measured / predicted has the median {numbers['median']:.2f} and lies "
+            f"between {numbers['least']:.2f} and {numbers['most']:.2f}; "
+            f"for {numbers['within']:.0%} of the runs, it is within a factor of {FACTOR}"
         )
     if not lines:
-        print("nothing to compare: this folder has no run of runner=train or runner=scaling")
-    if left_out:
-        print(f"excluded: {number_of(left_out, 'run')} whose operations cannot be counted")
+        print("nothing is compared, as this folder has no run of runner=train or runner=scaling")
+    if excluded:
+        print(f"the operations of {number_of(excluded, 'run')} cannot be counted: excluded")

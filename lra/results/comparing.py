@@ -1,4 +1,4 @@
-"""From words to the sides of a comparison, over a store or files of published rows."""
+"""From arguments to the sides of a comparison, over stored or published rows."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -22,11 +22,11 @@ from lra.sweep.model_names import TRAININGS, flat_options, with_distinct_names
 
 Settings = dict[str, dict[str, str]]
 MODEL = ("model", "mixer.")
-"""Beginnings of the settings that a model's name is about."""
+"""Beginnings of the settings that the name of a model stands for."""
 LABELS = ("protocol", "scale", "variant", "start")
-"""That are settings of a cell."""
+"""Labels of rows that count as settings of a cell."""
 LED = ("runner.tuned", "runner.transferred")
-"""Settings that say of a training which search led to it."""
+"""Settings of a final training that name the search which chose its options."""
 
 
 def compare_words(
@@ -42,53 +42,53 @@ def compare_words(
     best: bool = False,
     untuned: bool = False,
 ) -> tuple[Numbers, list[Comparison], list[str]]:
-    """Compare what words choose: the first with each other one, or the best with all.
+    """Compare the first side with each other one, or the best with all.
 
-    The numbers, the comparisons, and what was left out because it is damaged, are returned. After a
-    search, a name stands for the final trainings with the options that were chosen for it, unless
-    its words name an option that was searched.
+    Returns the numbers, the comparisons, and the messages about excluded, damaged files. After a
+    search, a name stands for the final trainings with the chosen options, unless `words` name an
+    option that was searched.
 
     Args:
-        words: names of models or baselines, or KEY=VALUE words; several are separated by spaces.
-        root: the store; None: there is none.
-        sweep: of the store; None: all of it.
-        files: published rows, in place of the store.
-        rows: with models named as in reports, in place of both; their options are not known.
-        metric: what is compared; None: the first score that every side has.
-        split: of the data; None: test.
-        where: further KEY=VALUE words, which hold for all sides.
-        best: whether the best is compared with all.
-        untuned: whether names stand for the final trainings with the options that a search began
-            from.
+        words: one for each side: the name of a model or baseline, KEY=VALUE, or several of these
+            with spaces between them.
+        root: the results folder; None: there is none.
+        sweep: a sweep of this folder; None: all of them.
+        files: files of published rows, instead of the results folder.
+        rows: rows with models named as in reports, instead of both.
+        metric: the metric to compare; None: the first score that every side has.
+        split: the split of the data; None: test.
+        where: further KEY=VALUE arguments, which hold for all sides.
+        best: whether the best side is compared with all others.
+        untuned: whether a name stands for the final trainings without the chosen options.
 
     Raises:
-        ConfigError: two words choose the same, too few are given, or nothing is untuned.
-        UnknownName: a word names nothing that is stored.
+        ConfigError: two sides have the same results, or there are too few, or no untuned ones.
+        UnknownName: an argument names nothing that is stored.
         NoPair: no two results belong together.
     """
-    left_out: list[str] = []
+    excluded: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     if files and sweep is not None:
         raise ConfigError(
-            f"sweep: got {sweep!r}, which is for a results folder, and you gave files: remove it"
+            f"sweep: got {sweep!r} and files of rows, which have no sweeps; remove one"
         )
     if files:
-        found = [file_of_rows(file) for file in files]
-        for file in found:
+        row_files = [file_of_rows(file) for file in files]
+        for file in row_files:
             cells |= published_cells(file)
-        whole = pd.concat(map(published_rows, found), ignore_index=True)
-        rows = with_distinct_names(whole, cells)
+        published = pd.concat(map(published_rows, row_files), ignore_index=True)
+        rows = with_distinct_names(published, cells)
     elif rows is None:
         assert root is not None
-        rows, cells, left_out = stored_rows(root, sweep)
+        rows, cells, excluded = stored_rows(root, sweep)
     frame = prepare(rows)
     if len(words) < 2:
-        apart = "".join(words).split(",")
-        there = sorted({*frame["name"][frame["baseline"] == ""]})
+        listed = "".join(words).split(",")
+        known_names = sorted({*frame["name"][frame["baseline"] == ""]})
         got = f"1 name, {words[0]!r}" if words else "no name"
-        apart_words = f", as {' '.join(apart)}" * (len(apart) > 1)
+        hint = f", for example {' '.join(listed)}" * (len(listed) > 1)
         raise ConfigError(
-            f"got {got}; wanted two or more{apart_words}; the results have {', '.join(there)}"
+            f"got {got}; wanted two or more names{hint}; the results have {', '.join(known_names)}"
         )
     frame = _with_baselines(frame, words)
     settings = _settings(frame, cells)
@@ -97,21 +97,25 @@ def compare_words(
     sides, trainings = _after_search(frame, settings, sides, where, untuned=untuned)
     for number, side in enumerate(sides):
         for other in sides[:number]:
-            if both := side.cells & other.cells:
+            if shared := side.cells & other.cells:
                 raise ConfigError(
-                    f"{other.title!r} and {side.title!r} choose {len(both)} results in common: "
-                    "add an option in which they differ, for example 'linear seed=0'"
+                    f"{other.title!r} and {side.title!r} share {len(shared)} results: add an "
+                    "option to one of them in which they differ, for example 'linear seed=0'"
                 )
-    metric, split = _what(frame, sides, metric, split)
+    metric, split = _choose_metric(frame, sides, metric, split)
     hits = (lambda *_: None) if files or root is None else _hits(root)
     chosen = frame["cell"].isin(set().union(*(side.cells for side in sides)))
     frame = frame[chosen | (frame["baseline"] != "")]
     numbers = numbers_of(frame, settings, metric, split, hits, trainings=trainings)
-    return numbers, compare(numbers, sides, best=best), left_out
+    return numbers, compare(numbers, sides, best=best), excluded
 
 
 def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
-    """Return rows with the baselines that words name as models: of one score at every seed."""
+    """Return the rows, and add the baselines that `words` name as if they were models.
+
+    The score of a baseline is repeated for each seed of the trained models, so that it can be
+    paired with them.
+    """
     place = [*TASK, "metric", "split"]
     parts = {part for word in words for part in (word, *word.split())}
     known = frame[(frame["baseline"] != "") & (frame["status"] == "ok") & frame["step"].isna()]
@@ -132,7 +136,7 @@ def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
 
 
 def _settings(frame: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Return every option and column of each cell as text, by dotted name."""
+    """Return the options, columns and some labels of each cell as text, by key and dotted name."""
     settings: Settings = {}
     of_models = frame[frame["baseline"] == ""]
     columns = [column for column in CELL_COLUMNS if column != "model"]
@@ -150,7 +154,10 @@ def _settings(frame: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> Se
 def _side(
     word: str, frame: pd.DataFrame, settings: Settings, where: Sequence[str], place: str
 ) -> Side:
-    """Return what a word chooses of the results of a place, such as `sweep mine`."""
+    """Return the side of a comparison: the cells that meet the conditions in `word` and `where`.
+
+    A condition is a name or KEY=VALUE. Messages name the results by `place`, such as `sweep mine`.
+    """
     cells, about = {*settings}, list[str]()
     names = _named(frame)
     for part in [word] if word in names else word.split():
@@ -160,21 +167,21 @@ def _side(
             cells &= names[part]
             about += [*MODEL, *set().union(*frame["options"][frame["name"] == part])]
         else:
-            key, chosen = _matching(part, settings)
-            cells &= chosen
+            key, matching_cells = _matching(part, settings)
+            cells &= matching_cells
             about += MODEL if key == "model" else [key]
     for part in where:
         cells &= _matching(part, settings)[1]
     if not cells:
         raise UnknownName(
-            f"no stored run is {' '.join([word, *where])!r}: remove one of these conditions"
+            f"no stored run meets {' '.join([word, *where])!r}: remove one of these conditions"
         )
     return Side(title=word, cells=frozenset(cells), about=tuple(about))
 
 
 def _no_results(name: str, models: Collection[str], frame: pd.DataFrame, place: str) -> str:
     """Return the message for a model or baseline that a place has no results of."""
-    saying = f"no results of {name!r} in {place}"
+    saying = f"there are no results of {name!r} in {place}"
     baselines = sorted({*frame["baseline"]} - {"", *models})
     if near(name, baselines) and not near(name, models):
         return unknown("baseline", name, baselines, listed=False, saying=saying)
@@ -190,9 +197,11 @@ def _after_search(
     *,
     untuned: bool,
 ) -> tuple[list[Side], FinalTrainings | None]:
-    """Return sides with the final trainings of searches in place of all at the tasks of these.
+    """Return the sides with the final trainings of searches instead of all their trainings.
 
-    Their `settings` lose what was searched: it belongs to the choice, and differs between studies.
+    This concerns the tasks and models that were searched. The searched options are removed from
+    `settings` of the final trainings, because they may differ between the studies of a search.
+    None is returned as the second value if no side changes.
     """
     trained = frame[frame["runner"].isin(("train", RUNNER)) & (frame["baseline"] == "")]
     trained = trained[~trained["cell"].str.contains(" ")].drop_duplicates("cell")
@@ -210,33 +219,33 @@ def _after_search(
     searched = searches.searched | {*LED}
     for_all = {_matching(part, settings)[0] for part in where}
     led_by_name = {*searches.led["name"]} - {*frame["family"]}
-    asked = [bool(searched & {*s.about, *for_all}) or s.title in led_by_name for s in sides]
-    if all(asked):
+    is_named_so = [bool(searched & {*s.about, *for_all}) or s.title in led_by_name for s in sides]
+    if all(is_named_so):
         return sides, None
     final = searches.led_to(tuned=not untuned)
     places = trained[[*PLACE, "family"]].astype(str).itertuples(index=False, name=None)
     place_of = dict(zip(trained["cell"], places, strict=True))
-    with_search = {place_of[cell] for cell in searching | is_led}
-    trials = {c for c, place in place_of.items() if place in with_search} - searching
-    word, kept = "untuned" if untuned else "tuned", []
-    for side, as_named in zip(sides, asked, strict=True):
+    searched_places = {place_of[cell] for cell in searching | is_led}
+    trials = {c for c, place in place_of.items() if place in searched_places} - searching
+    word, new_sides = "untuned" if untuned else "tuned", []
+    for side, as_named in zip(sides, is_named_so, strict=True):
         cells = side.cells if as_named else side.cells - trials | side.cells & final.keys()
-        kept.append(replace(side, cells=cells))
+        new_sides.append(replace(side, cells=cells))
         if not cells - searching:
             raise UnknownName(
-                f"{side.title!r} has no final training with {word} options: its search is "
+                f"{side.title!r} has no final training with {word} options, because its search is "
                 "unfinished or failed; to compare trials, name an option that was searched"
             )
-    by_study = searches.studies >= STUDIES
-    of_choice = searched | {"seed"} if by_study else searched
+    pair_studies = searches.studies >= STUDIES
+    chosen_names = searched | {"seed"} if pair_studies else searched
     for cell in final:
-        settings[cell] = {k: v for k, v in settings[cell].items() if k not in of_choice}
+        settings[cell] = {k: v for k, v in settings[cell].items() if k not in chosen_names}
     studies = {cell: int(study) for cell, study in final.items()}
-    return kept, FinalTrainings(options=word, studies=studies, by_study=by_study)
+    return new_sides, FinalTrainings(options=word, studies=studies, by_study=pair_studies)
 
 
 def _named(frame: pd.DataFrame) -> dict[str, set[str]]:
-    """Return the cells of every name and every family."""
+    """Return the keys of the cells of each family, and of each name in reports."""
     models = frame[frame["baseline"] == ""]
     cells: dict[str, set[str]] = {}
     for column in ("family", "name"):
@@ -246,10 +255,10 @@ def _named(frame: pd.DataFrame) -> dict[str, set[str]]:
 
 
 def _matching(word: str, settings: Settings) -> tuple[str, set[str]]:
-    """Return the setting that a KEY=VALUE word is about, and the cells that have the value."""
+    """Return the full name of the setting in `word` (KEY=VALUE), and the cells with this value."""
     key, equals, value = word.partition("=")
     if not equals:
-        raise ConfigError(f"got {word!r}; wanted KEY=VALUE, as in task=listops")
+        raise ConfigError(f"got {word!r}; wanted KEY=VALUE, for example task=listops")
     key = _key(key, {name for options in settings.values() for name in options})
     values = {cell: options[key] for cell, options in settings.items() if key in options}
     cells = {cell for cell, text in values.items() if _plain(text) == _plain(value)}
@@ -259,21 +268,21 @@ def _matching(word: str, settings: Settings) -> tuple[str, set[str]]:
 
 
 def _key(key: str, names: set[str]) -> str:
-    """Return a setting by its name on the command line, in a report, or its last part."""
+    """Return the full name of a setting, given as on the command line or by its last part."""
     plain = key.removeprefix("model.") if key != "model" else key
-    tried = [plain, f"mixer.{plain}", plain.replace("task.", "task.options.", 1)]
-    found = [name for name in tried if name in names][:1]
-    found = found or sorted(name for name in names if name.endswith(f".{plain}"))
-    if len(found) > 1:
-        raise UnknownName(f"setting {key!r} may be {' or '.join(found)}: give the longer name")
-    if not found:
+    candidates = [plain, f"mixer.{plain}", plain.replace("task.", "task.options.", 1)]
+    matches = [name for name in candidates if name in names][:1]
+    matches = matches or sorted(name for name in names if name.endswith(f".{plain}"))
+    if len(matches) > 1:
+        raise UnknownName(f"setting {key!r} is ambiguous: type {' or '.join(matches)}")
+    if not matches:
         last = {name.rpartition(".")[2] for name in names}
         raise UnknownName(unknown("setting", key, near(plain, names | last) or names))
-    return found[0]
+    return matches[0]
 
 
 def _plain(text: str) -> str | float:
-    """Return a value such that 1e-3 is 0.001, true True and null None."""
+    """Return a value in a form in which equal values are equal: 1e-3 and 0.001, null and None."""
     try:
         return float(text)
     except ValueError:
@@ -281,15 +290,17 @@ def _plain(text: str) -> str | float:
         return "none" if lower == "null" else lower
 
 
-def _what(
+def _choose_metric(
     frame: pd.DataFrame, sides: Sequence[Side], metric: str | None, split: str | None
 ) -> tuple[str, str]:
-    """Return metric and split: those asked for, or the first score that every side has."""
+    """Return the metric and split to compare; by default, the first score that all sides have."""
     final = frame[frame["step"].isna() & (frame["status"] == "ok") & (frame["baseline"] == "")]
     shared = set.intersection(*({*final["metric"][final["cell"].isin(s.cells)]} for s in sides))
     if not shared:
         titles = " and ".join(side.title for side in sides)
-        raise ConfigError(f"{titles} have no final score in common: choose other runs")
+        raise ConfigError(
+            f"{titles} have no metric in common for which both have a score: choose other runs"
+        )
     metric = metric or next(name for name in [*JUDGED_BY, *sorted(shared)] if name in shared)
     if metric not in shared:
         raise UnknownName(unknown("metric", metric, shared))
@@ -301,9 +312,10 @@ def _what(
 
 
 def _hits(root: Path) -> Any:
+    """Return a function from a cell and a split to its per-example results: indices and hits."""
 
     def hits(cell: str, split: str) -> tuple[Any, Any] | None:
-        if " " in cell:  # of a baseline, behind whose name the cell of a seed stands
+        if " " in cell:  # a baseline's row, whose key is its name and the key of a cell
             return None
         found = [each for each in read_outcomes(root, cell) if each.split == split]
         return (found[0].index, found[0].hit) if found else None

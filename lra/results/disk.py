@@ -54,7 +54,7 @@ def sweeps(results: Path) -> Iterator[Item]:
         folders = [results / part / name for part in PARTS]
         shared = len(keys) - len(alone)
         note = f"{len(alone):,} run{'' if len(alone) == 1 else 's'}" + (
-            f"; {shared:,} that other sweeps use stay" if shared else ""
+            f"; {shared:,} runs stay, because other sweeps use them" if shared else ""
         )
         # The list of the sweep is removed last: after an interruption, the same command finds
         # the remaining files by its name.
@@ -75,7 +75,9 @@ def weights(results: Path) -> Iterator[Item]:
         if (folder / f"rows-{path.name.partition('-')[2]}.jsonl").exists()
     ]
     if paths:
-        note = "of finished trainings, from which other runs may start; their rows stay"
+        note = (
+            "these are weights of finished trainings, and other runs may start from them; rows stay"
+        )
         yield Item("weights", "weights", paths, [path.parent.name for path in paths], note)
 
 
@@ -101,7 +103,9 @@ def old(results: Path) -> Iterator[Item]:
         paths += sorted(folder.glob("damaged-*"))
     paths += filter(writers.has_died, sorted((results / "cells").glob("**/.*.tmp")))
     if paths:
-        note = f"{len(paths):,} files that no report reads: superseded, damaged, or half written"
+        note = (
+            f"reports do not use these {len(paths):,} files: superseded, damaged or incomplete ones"
+        )
         yield Item("old", "old", paths, [path.parent.name for path in paths], note)
 
 
@@ -109,7 +113,7 @@ def dashboards(results: Path) -> Iterator[Item]:
     """Yield the folders that W&B and TensorBoard have in the results."""
     for name in ("wandb", "tensorboard"):
         if (results / name).is_dir():
-            note = "runs of W&B or TensorBoard; rows, tables and figures stay"
+            note = "W&B or TensorBoard draws runs from these files; rows, tables and figures stay"
             yield Item("dashboards", name, [results / name], [], note)
 
 
@@ -118,7 +122,9 @@ def data(results: Path) -> Iterator[Item]:  # noqa: ARG001
     root = data_root()
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         if path.is_dir() and path.name not in ("locks", "hashes") and path.name[0] != ".":
-            yield Item("data", path.name, [path], [], "generated or downloaded again when needed")
+            yield Item(
+                "data", path.name, [path], [], "lra prepares them again when a run needs them"
+            )
 
 
 KINDS: dict[str, Callable[[Path], Iterator[Item]]] = {

@@ -1,8 +1,8 @@
-"""What is on record of families: measured times and scores of rows, and scores of papers.
+"""What is known of families: measured times and scores in rows, and scores in papers.
 
-Of published rows, which stay in the repository, `published_rows.json` has what is needed here, so
-that an installed package answers as a clone does. `python tests/lra/results/published_digest.py`
-makes it.
+The published rows stay in the repository. `published_rows.json` has the part that is needed here,
+so that an installed package gives the same answers as a clone. It is made by
+`python tests/lra/results/published_digest.py`.
 """
 
 import json
@@ -40,41 +40,41 @@ class Provenance(NamedTuple):
     """Where numbers come from."""
 
     task: str
-    """Whose scores they are; "": times of training steps over those of exact attention."""
+    """The task of scores; "": they are times of training steps relative to exact attention."""
     about: str
-    """What was scored, or the machine that was timed."""
+    """The metric and the setting of scores, or the machine of times."""
     place: str
-    """The file or the store."""
+    """The file or the results folder."""
     device: str = ""
-    """Of times, the kind of device: cpu or cuda; "" for a profile that is not here."""
+    """Of times, the kind of device: cpu or cuda; "" if the hardware profile is not known."""
     causal: bool = False
-    """Of times."""
+    """Of times, whether the models are causal."""
     setting: str = ""
-    """Of seconds of a training step on a GPU, for which there is one setting: which; "": ratios."""
+    """The setting of absolute times (seconds of a step on a GPU); "": scores, or relative times."""
 
 
 class Evidence(NamedTuple):
-    """One number of rows."""
+    """One measured number of a family."""
 
     origin: Provenance
     family: str
     length: int
     """Tokens of the timed sequences; 0 for scores."""
     value: float
-    """Of seconds 0 where the memory did not suffice."""
+    """A score, a relative time, or seconds; 0 seconds: the memory did not suffice."""
 
     @property
     def source(self) -> str:
-        """Say what it is, and where it stands."""
+        """Return in words what the number is, and where it comes from."""
         task, about, place, _, causal, _ = self.origin
         way = "causal" if causal else "bidirectional"
         return f"{'' if task else f'{self.length:,} tokens, {way}, '}{about}: {place}"
 
     def distance(self, length: int, device: str, *, causal: bool) -> tuple[float, ...]:
-        """Return how far it is from the question: of several, the nearest counts.
+        """Return a key that sorts evidence by its relevance to this length, device and direction.
 
-        Nearest are times of the same kind of device, of the store, of the same direction, of the
-        nearest length, in this order; scores of the store, of these the best.
+        Times are sorted by the same kind of device, then by stored before published, the same
+        direction, and the nearest length; scores by stored before published, then the best.
         """
         task, about, place, kind, looks_back, _ = self.origin
         foreign = place.startswith(SHELF)
@@ -86,7 +86,7 @@ class Evidence(NamedTuple):
 
 @cache
 def published_evidence(file: Path) -> Sequence[Evidence]:
-    """Return what published rows tell."""
+    """Return the evidence in a digest of published rows, such as `DIGEST`."""
     return [
         Evidence(Provenance(*origin), family, int(length), value)
         for origin, families in json.loads(file.read_text(encoding="utf-8"))
@@ -98,16 +98,16 @@ def published_evidence(file: Path) -> Sequence[Evidence]:
 def on_record(
     runs: Sequence[Run], results: Path, left_out: list[str], *, scores: bool
 ) -> dict[str, dict[str, float | str | bool | None]]:
-    """Return the nearest `time_ratio`, `score` and `paper_score` of each run's family.
+    """Return the most relevant `time_ratio`, `score` and `paper_score` of each run's family.
 
-    Each has its source in a column `..._source`, "" where nothing is on record; `time_ratio_alike`
-    says whether that is of the kind of device and of the direction that are asked about. A training
-    step measured on this GPU at this very setting gives `step_s`, `fits` and `step_source`.
+    The source of each is in `..._source`, "" if nothing is known. `time_ratio_alike` says whether
+    the time is from the same kind of device and direction as the runs. If a training step was
+    measured on the same GPU in the same setting, `step_s`, `fits` and `step_source` are set, too.
 
     Args:
-        runs: Of one setting, as `lra.sweep.family_costs.runs_of` returns them.
-        results: A store; where there is none, or it is empty, published rows are all.
-        left_out: Gains what is wrong with each cell of the store that cannot be read.
+        runs: Runs in one setting, as `lra.sweep.family_costs.runs_of` returns them.
+        results: A results folder, whose rows are added to the published ones if it exists.
+        left_out: Gains a message for each cell of the folder that cannot be read.
         scores: Whether scores of the task are wanted.
     """
     first = runs[0]
@@ -115,53 +115,53 @@ def on_record(
     causal, device = facts(first, length).head in CAUSAL_HEADS, str(first.hardware.device)
     known, tasks = [*published_evidence(DIGEST)], {first.task_name: first.task}
     if (results / "cells").is_dir():
-        with suppress(FileNotFoundError):  # begun, and without rows
+        with suppress(FileNotFoundError):  # the folder has no rows yet
             rows, cells, damaged = stored_rows(results, None)
             left_out += damaged
             known += evidence_of(str(results), prepare(rows), tasks, cells)
-    known.sort(key=lambda each: each.distance(length, device, causal=causal))
-    found: dict[str, dict[str, float | str | bool | None]] = {}
+    known.sort(key=lambda evidence: evidence.distance(length, device, causal=causal))
+    by_family: dict[str, dict[str, float | str | bool | None]] = {}
     for run in runs:
-        here = [each for each in known if each.family == run.model]
-        own = [(e.origin.task, e.value, e.source) for e in here if not e.origin.setting]
-        timed = (e for e in here if not (e.origin.task or e.origin.setting))
+        of_family = [evidence for evidence in known if evidence.family == run.model]
+        numbers = [(e.origin.task, e.value, e.source) for e in of_family if not e.origin.setting]
+        timed = (e for e in of_family if not (e.origin.task or e.origin.setting))
         nearest = next(timed, None)
         papers = printed_scores(run.model, first.task_name)
         papers.sort(key=lambda score: -(score.percent or 0.0))
         columns: dict[str, list[tuple[float | None, str]]] = {
-            "time_ratio": [(value, source) for task, value, source in own if not task],
-            "score": [(v, s) for task, v, s in own if scores and task == first.task_name],
+            "time_ratio": [(value, source) for task, value, source in numbers if not task],
+            "score": [(v, s) for task, v, s in numbers if scores and task == first.task_name],
             "paper_score": [(p.percent, f"accuracy, {p.source}") for p in papers if scores],
         }
         if run.model == REFERENCE:
             columns["time_ratio"] = [(1.0, "exact attention itself")]
         alike = nearest is not None and nearest.origin[3:5] == (device, causal)
-        found[run.model] = {"time_ratio_alike": alike or run.model == REFERENCE}
-        found[run.model] |= _measured(run, length, causal, here)
-        for column, several in columns.items():
-            value, source = next(iter(several), (None, ""))
-            found[run.model] |= {column: value, f"{column}_source": source}
-    return found
+        by_family[run.model] = {"time_ratio_alike": alike or run.model == REFERENCE}
+        by_family[run.model] |= _measured(run, length, causal, of_family)
+        for column, candidates in columns.items():
+            value, source = next(iter(candidates), (None, ""))
+            by_family[run.model] |= {column: value, f"{column}_source": source}
+    return by_family
 
 
 def _measured(
     run: Run, length: int, causal: bool, known: Sequence[Evidence]
 ) -> dict[str, float | str | bool | None]:
-    """Return what a training step took at the very setting of a run; "" as source: not known."""
+    """Return the time of a training step in exactly the setting of a run; source "": not known."""
     hardware, batch = run.hardware, run.config["runner"]["batch_size"]
     options = {name: value for name, value in run.mixer_options.items() if name != "class_path"}
-    changed = decisive(locate(str(run.mixer_options["class_path"]), run.config["plugins"]), options)
-    changed |= {name: options[name] for name in ("layers", "others") if name in options}
+    mixer = decisive(locate(str(run.mixer_options["class_path"]), run.config["plugins"]), options)
+    mixer |= {name: options[name] for name in ("layers", "others") if name in options}
     machine = f"{run.task_name} on {hardware.name}, {hardware.precision}, batch {batch}"
-    setting = _setting(machine, plain(run.backbone), changed)
-    for each in known:
-        origin = each.origin
-        if (origin.setting, each.length, origin.causal) != (setting, length, causal):
+    setting = _setting(machine, plain(run.backbone), mixer)
+    for evidence in known:
+        origin = evidence.origin
+        if (origin.setting, evidence.length, origin.causal) != (setting, length, causal):
             continue
-        if each.value:
-            return {"step_s": each.value, "fits": True, "step_source": each.source}
+        if evidence.value:
+            return {"step_s": evidence.value, "fits": True, "step_source": evidence.source}
         if hardware.memory_limit_bytes is None:
-            return {"fits": False, "step_source": f"out of memory: {each.source}"}
+            return {"fits": False, "step_source": f"out of memory: {evidence.source}"}
     return {"step_source": ""}
 
 
@@ -171,9 +171,9 @@ def evidence_of(
     tasks: Mapping[str, Task],
     cells: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[Evidence]:
-    """Yield the times of rows, and their scores of tasks, which stand under their names.
+    """Yield the times in the rows of `frame`, and their scores on `tasks` (by name).
 
-    `cells` are those of the rows, as `lra.results.rows.stored_rows` returns them.
+    `place` says where the rows come from; `cells` are theirs, as `stored_rows` returns them.
     """
     yield from _times(place, frame)
     yield from _seconds(place, frame, cells)
@@ -183,7 +183,7 @@ def evidence_of(
 
 
 def _times(place: str, frame: "pd.DataFrame") -> Iterator[Evidence]:
-    """Yield the times of training steps over those of exact attention."""
+    """Yield the times of training steps, divided by those of exact attention."""
     timed = cost_rows(frame)
     for part in by_setting(timed) if len(timed) else ():
         first = part.rows.iloc[0]
@@ -195,14 +195,14 @@ def _times(place: str, frame: "pd.DataFrame") -> Iterator[Evidence]:
             ratio = point.time_ratio.get(REFERENCE)
             if point.mode != MODE or ratio is None or ratio.value is None:
                 continue
-            if point.model == families[point.model]:  # a family as its file has it, no variant
+            if point.model == families[point.model]:  # with the options of its file
                 yield Evidence(origin, point.model, point.length, ratio.value)
 
 
 def _seconds(
     place: str, frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Evidence]:
-    """Yield how long steps of families took on GPUs with the options of their files."""
+    """Yield the seconds of training steps on GPUs; 0 seconds for a step that ran out of memory."""
     timed = frame[(frame["metric"] == "time") & (frame["mode"] == MODE)]
     for row in timed[timed["status"].isin((Status.ok, Status.out_of_memory))].to_dict("records"):
         cell = cells.get(row["cell"], {})
@@ -217,8 +217,10 @@ def _seconds(
         setting = _setting(machine, described["backbone"], mixer)
         about = f"{row['device']}, {precision}"
         origin = Provenance("", about, place, "cuda", bool(row["causal"]), setting)
-        lost = row["status"] != Status.ok
-        yield Evidence(origin, str(row["family"]), length, 0.0 if lost else float(row["value"]))
+        out_of_memory = row["status"] != Status.ok
+        yield Evidence(
+            origin, str(row["family"]), length, 0.0 if out_of_memory else float(row["value"])
+        )
 
 
 SIZES = (
@@ -229,9 +231,9 @@ SIZES = (
 
 
 def _setting(machine: str, backbone: Mapping[str, Any], mixer: Mapping[str, Any]) -> str:
-    """Return what decides the time of a training step, but the length and whether it is causal.
+    """Return everything that decides the time of a training step, except length and direction.
 
-    The version of a family counts what changed its numbers, not its time.
+    The version of a family is excluded: it counts changes of numbers, which need not change times.
     """
     sizes = ", ".join(f"{name}={backbone.get(name)}" for name in SIZES)
     options = "".join(f", {k}={v}" for k, v in sorted(mixer.items()) if k != "version")
@@ -239,22 +241,22 @@ def _setting(machine: str, backbone: Mapping[str, Any], mixer: Mapping[str, Any]
 
 
 def _device(hardware: str) -> str:
-    """Return the kind of device of a profile; "" for one that is not here."""
+    """Return the kind of device of a hardware profile; "" if there is no such profile."""
     return str(group_file("hardware", hardware)["device"]) if hardware in names("hardware") else ""
 
 
 def _scores(
     place: str, frame: "pd.DataFrame", task: str, judged: Sequence[Score]
 ) -> Iterator[Evidence]:
-    """Yield the first score that a task has on the test split, means over seeds.
+    """Yield each family's test score on a task, the mean over seeds, in the first metric it has.
 
-    A regime makes another task of a classification.
+    Classifications with a regime are excluded, because a regime makes a different task of them.
     """
     frame = frame[(frame["task"] == task) & (frame["baseline"] == "")]
     frame = frame if len(judged) > 1 else frame[frame["regime"] == ""]
     families = dict(zip(frame["name"], frame["family"], strict=True))
-    forms = Counter(families.values())
-    seen = frame[frame["metric"] == "examples_seen"].groupby("cell")["value"].max()
+    form_counts = Counter(families.values())
+    examples_seen = frame[frame["metric"] == "examples_seen"].groupby("cell")["value"].max()
     scales = {
         row["cell"]: f", scale {row['scale']} (length {row['length']:.0f})" if row["scale"] else ""
         for row in frame[["cell", "scale", "length"]].drop_duplicates("cell").to_dict("records")
@@ -263,12 +265,12 @@ def _scores(
     score, table = next(((s, t) for s, t in tables if t is not None), (ACCURACY, None))
     for row in table.rows if table else ():
         family = families[row.title]
-        form = f", {row.title}" if forms[family] > 1 else ""
+        form = f", {row.title}" if form_counts[family] > 1 else ""
         for column, entry in zip(table.columns if table else (), row.entries, strict=True):
             if entry.value is None:
                 continue
             value = entry.value * score.factor
-            examples = max((seen.get(cell, 0.0) for cell in entry.cells), default=0.0)
+            examples = max((examples_seen.get(cell, 0.0) for cell in entry.cells), default=0.0)
             after = f" after {examples:,.0f} training examples" if examples else ""
             about = f"{score.title.lower()}{after}, {column.title}{form}"
             about += "".join(sorted({scales[cell] for cell in entry.cells}))

@@ -1,4 +1,4 @@
-"""What a finished sweep leaves for its reader: report, dashboard, and tables on the terminal."""
+"""What a finished sweep gives to its user: report, dashboard, and tables on the terminal."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,9 +34,9 @@ def finish(
     """Write the report, and print the paths of the results.
 
     Args:
-        sweep: Of which some cells have rows.
-        report_wanted: Whether a report is written; None: of a sweep.
-        style: Of the report.
+        sweep: The sweep; some of its cells have rows.
+        report_wanted: Whether a report is written; None: if the command asked for a sweep.
+        style: The style of the report.
         multirun: Whether the command asked for a sweep.
     """
     wanted = multirun if report_wanted is None else report_wanted
@@ -66,20 +66,20 @@ def finish(
 
 
 def tell_runs(logger: SweepLogger, *, ran: bool) -> None:
-    """Write the runs that are made of rows, and print where those of the sweep are.
+    """Write the runs of the dashboard that are made from rows, and print where all runs are.
 
     Args:
-        logger: Of the sweep.
-        ran: Whether cells of it have just been run.
+        logger: The dashboard of the sweep.
+        ran: Whether this command has run cells of the sweep.
     """
     if sentence := write_runs(logger, ran=ran):
         print(f"{name_of(logger.sweep.logger):13} {sentence}")
 
 
 def conclusions(rows: pd.DataFrame) -> Iterator[Table | str]:
-    """Yield tables of searches and scores, and where each model overtakes the references.
+    """Yield tables: of searches, scores, and lengths from which a model is faster than references.
 
-    Sentences follow: why a figure of the Long Range Arena is not drawn.
+    Then yield sentences that say why a figure of the Long Range Arena is not drawn.
     """
     frame = prepare(rows)
     yield from (p.table for p in tuning.section(frame) if isinstance(p, TablePart))

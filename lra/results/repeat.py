@@ -16,7 +16,7 @@ NARROWED = ("runner.lengths", "runner.modes", "runner.qk")
 
 
 def origin_of(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return where a stored cell's own files were; nothing for a cell that has none."""
+    """Return the folders of the user's files that a stored cell read; {} if it read none."""
     origin = description.get("place")
     if not isinstance(origin, Mapping):
         return {}
@@ -24,18 +24,21 @@ def origin_of(description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def folder_is_gone(cell: Cell) -> bool:
-    """Tell whether the folder in which the command was given is no longer there."""
+    """Return whether the folder in which the command of a cell was typed has been removed."""
     return "folder" in cell.place and not Path(cell.place["folder"]).is_dir()
 
 
 def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated") -> str:
-    """Return the command line that computes this one cell again.
+    """Return the command that computes this one cell again.
 
-    Another cell whose weights it starts from is named by its folder in `store`.
+    If its run has several modes and lengths, the command names those of the cell. It begins with
+    `cd` to the folder of the first command, where the user's files are, unless this is the current
+    folder or is gone.
 
-    A run over lengths has a cell for every mode and length: these two are narrowed to the cell's.
-    Configuration files and packages of the user's own are found from the folder of the first
-    command, so the line goes there first, unless that is the current one, or gone.
+    Args:
+        cell: The cell.
+        store: The results, which may hold the weights that the cell starts from.
+        results: The results folder of the new command.
     """
     words = [
         word
@@ -50,7 +53,7 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
         word = mode_word(cell)
         words += [*([word] if word else []), f"runner.lengths=[{cell.columns['length']}]"]
     flags = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
-    # Of a preset that is a sweep, this one run.
+    # `--run` runs one configuration of a preset that is a sweep.
     flags += ["--run"] if any(word.startswith("+experiment=") for word in words) else []
     command = shlex.join(["lra", "run", *flags, *words, word_of("results", results)])
     folder = cell.place.get("folder", str(Path.cwd()))

@@ -1,4 +1,4 @@
-"""Reports on a store, on one of its sweeps, or on a published file of rows."""
+"""Writes reports on a results folder, on one of its sweeps, or on a published file of rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ from lra.results.rows import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenReport:
-    """What a report consists of."""
+    """A report that was written: its rows and files, and what it does not contain."""
 
     rows: pd.DataFrame
     files: list[Path]
     left_out: list[str]
-    """Cells that are damaged, with the reason."""
+    """A message for each damaged cell, which is excluded."""
     unfinished: list[str]
-    """Cells without rows, in a line for each sweep."""
+    """A line for each sweep that has cells without rows."""
 
 
 def write(
@@ -48,25 +48,26 @@ def write(
     """Write a report.
 
     Args:
-        root: The store.
-        sweep: One of its sweeps; None: all that is stored.
-        file: Published rows, in place of a store.
-        out: The folder; None: `reports/SWEEP` in the store, `reports-of-FILE` for published rows.
-        title: Its heading.
-        style: How figures and tables look.
-        config_dirs: Folders with configuration files of one's own.
-        plugins: Packages whose runners have sections of their own.
+        root: The results folder.
+        sweep: One of its sweeps; None: all of them.
+        file: A file of published rows, instead of the results folder.
+        out: The folder of the report; None: `reports/SWEEP` in the results folder, or
+            `reports-of-FILE` for published rows.
+        title: The heading; None: the name of the sweep or file.
+        style: How figures and tables look; None: the default.
+        config_dirs: The user's folders with configuration files.
+        plugins: Packages whose runners have sections in reports.
     """
-    left_out: list[str] = []
-    without_rows: list[str] = []
+    damaged: list[str] = []
+    unfinished: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     if file is not None:
         rows, about = published_with_names(file), published_cells(file)
         folder, heading = Path(f"reports-of-{file.stem}"), file.stem
         accounts = published_accounts(rows, about)
     else:
-        rows, cells, left_out = stored_rows(root, sweep)
-        without_rows = lines_of_unfinished(root, sweep)
+        rows, cells, damaged = stored_rows(root, sweep)
+        unfinished = lines_of_unfinished(root, sweep)
         folder, heading = destination(root, sweep)
         about = {key: cell["config"] for key, cell in cells.items()}
         accounts = stored_accounts(root, rows, cells)
@@ -75,11 +76,11 @@ def write(
         out or folder,
         title=title or heading,
         groups=kinds(config_dirs),
-        left_out=[*left_out, *without_rows],
+        left_out=[*damaged, *unfinished],
         sections=sections(cells, config_dirs, plugins),
         metrics=first_metrics(cells),
         deviations={key: deviations(node) for key, node in about.items()},
         style=style or DEFAULT,
         cells=accounts,
     )
-    return WrittenReport(rows=rows, files=files, left_out=left_out, unfinished=without_rows)
+    return WrittenReport(rows=rows, files=files, left_out=damaged, unfinished=unfinished)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
 EXAMPLE = "example"
 """The name of rows that come with lra."""
 PUBLISHED = ("identity", "described", "overrides", "environment")
-"""What `publish` writes of a cell."""
+"""The entries of a cell that `publish` writes."""
 
 
 def stored_rows(
@@ -43,7 +43,7 @@ def stored_rows(
     """
     store = Store(root)
     if sweep is not None and sweep not in store.sweeps():
-        later = "A sweep that has just begun is known once it is planned."
+        later = "A sweep that has just been started is listed when its plan is complete."
         raise UnknownName(unknown("sweep", sweep, store.sweeps(), way_out=later))
     left_out: list[BadStore] = []
     rows = read_rows(root, sweep, left_out=left_out)
@@ -62,22 +62,22 @@ def stored_rows(
         raise left_out[0]
     if sound.empty and sweep is not None and store.cells_of(sweep):
         raise FileNotFoundError(
-            f"no run of {sweep} under {root} is finished yet; rerun the same command to resume it"
+            f"no run of {sweep} in {root} is finished yet; rerun the same command to resume it"
         )
     if sound.empty:
-        raise FileNotFoundError(f"there are no results under {root}: `lra run` makes some")
+        raise FileNotFoundError(f"there are no results in {root}: `lra run` writes results")
     named = with_distinct_names(sound, cells)
     return named, cells, [str(error) for error in left_out]
 
 
-def _shared(value: Any, known: dict[str, Any], levels: int = 2) -> Any:
+def _shared(value: Any, parts: dict[str, Any], levels: int = 2) -> Any:
     """Return an equal value made of the same objects as earlier cells, to save memory.
 
     The cells of a sweep differ in a few of hundreds of options: sharing saves 2 GiB for 50,000.
     """
     if levels and isinstance(value, dict):
-        return {sys.intern(k): _shared(part, known, levels - 1) for k, part in value.items()}
-    return known.setdefault(repr(value), value)
+        return {sys.intern(k): _shared(part, parts, levels - 1) for k, part in value.items()}
+    return parts.setdefault(repr(value), value)
 
 
 def lines_of_unfinished(root: Path, sweep: str | None) -> list[str]:
@@ -92,22 +92,24 @@ def lines_of_unfinished(root: Path, sweep: str | None) -> list[str]:
         seeds: dict[str, list[str]] = {}
         with suppress(UnknownCell):  # a folder whose name no sweep can have
             for title in store.unfinished(name):
-                what, comma, seed = title.partition(", seed ")
-                seeds.setdefault(what, []).extend([seed] if comma else [])
+                run_title, comma, seed = title.partition(", seed ")
+                seeds.setdefault(run_title, []).extend([seed] if comma else [])
         texts = [
-            what + (f", seed{'s' * (len(of) > 1)} {', '.join(of)}" if of else "")
-            for what, of in seeds.items()
+            run_title
+            + (f", seed{'s' * (len(run_seeds) > 1)} {', '.join(run_seeds)}" if run_seeds else "")
+            for run_title, run_seeds in seeds.items()
         ]
         if texts:
             cells = some(texts, between="; ")
-            lines.append(f"unfinished in {name}: {cells}; rerun the same command to resume")
+            rerun = "rerun the same command to resume"
+            lines.append(f"these runs of {name} are unfinished: {cells}; {rerun}")
     return lines
 
 
 def destination(root: Path, sweep: str | None) -> tuple[Path, str]:
     """Return the folder and the heading of the report on a sweep, or on the whole store."""
     if sweep is not None:
-        mixed = "adhoc: all runs without a named sweep"
+        mixed = "all runs without a named sweep (adhoc)"
         return root / "reports" / sweep, f"Results of {mixed if sweep == ADHOC else sweep}"
     sweeps = Store(root).sweeps()
     return root / "reports" / "all", f"Results of all sweeps: {', '.join(sweeps)}"
@@ -123,7 +125,9 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     about = {}
     for key in rows["cell"].unique():
         cell = store.describe(key)
-        (cell["environment"] or {}).pop("sources", None)  # of every module: a matter of the store
+        (cell["environment"] or {}).pop(
+            "sources", None
+        )  # hashes of all modules, which only the store needs
         about[key] = {k: cell[k] for k in PUBLISHED if k in cell}
         if sentences := deviations(cell["config"]):
             about[key]["deviations"] = sentences
@@ -137,10 +141,10 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
 
 
 def deviations(node: Mapping[str, Any]) -> dict[str, str]:
-    """Return the sentences that say what departs from a protocol's source, by name.
+    """Return the sentences that say where a run deviates from the paper of its protocol, by name.
 
     Args:
-        node: the configuration of a cell, or what `publish` wrote of one.
+        node: the configuration of a cell, or its entry in a file that `publish` wrote.
     """
     sentences = node.get("deviations")
     given = sentences.items() if isinstance(sentences, Mapping) else ()
@@ -148,9 +152,9 @@ def deviations(node: Mapping[str, Any]) -> dict[str, str]:
 
 
 def file_of_rows(path: Path) -> Path:
-    """Return where the rows of a name are: `example`, where nothing has this name, is lra's own.
+    """Return the file of rows at a path; `example` names rows of the quickstart that ship with lra.
 
-    In a wheel a file of the quickstart's rows; in a clone the published ones.
+    A file or folder called `example` has priority over this name.
     """
     if str(path) != EXAMPLE or path.exists():
         return path
@@ -159,21 +163,21 @@ def file_of_rows(path: Path) -> Path:
 
 
 def published_rows(path: Path) -> "pd.DataFrame":
-    """Read rows that `publish` wrote. BadStore names the line that is no sound row."""
+    """Read rows that `publish` wrote. Raises BadStore, with the line, for a damaged row."""
     return table_of(read_rows_file(path))
 
 
 def published_with_names(path: Path) -> "pd.DataFrame":
-    """Read rows that `publish` wrote, with models named as in a report on the store.
+    """Read rows that `publish` wrote, with models named as in reports.
 
-    The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
+    The names need the file `TARGET.json` next to `TARGET.jsonl`; without it, the families stay.
     """
     rows, cells = published_rows(path), published_cells(path)
     return with_distinct_names(rows, cells) if path.with_suffix(".json").is_file() else rows
 
 
 def published_cells(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what stands in the file beside published rows, by cell; nothing without one."""
+    """Return the entries of `TARGET.json` next to the rows `TARGET.jsonl`, by cell; {} if none."""
     about_file = path.with_suffix(".json")
     return {
         key: {**cell, "described": _described(cell)}

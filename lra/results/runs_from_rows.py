@@ -1,7 +1,7 @@
-"""The runs of a sweep that its cells did not write: curves, baselines, and what is timed.
+"""Writes the runs of a dashboard that cells did not write: curves, baselines, and timings.
 
-They are written from stored rows when a command ends that ran cells, in a process of their own: the
-rows are there, and whatever happens to it is one sentence.
+They are written from stored rows at the end of a command, in a separate process. If it fails, the
+command prints one sentence, and the rows stay.
 """
 
 import logging
@@ -21,46 +21,50 @@ from lra.sweep.cell_logger import FAILED, model_of
 from lra.sweep.sweep_logger import SweepLogger, apart, writes_its_run
 
 BEGUN_S, CELL_S = 60.0, 2.0
-"""How long writing may take: once, and for each cell."""
+"""Seconds that writing may take: a fixed part, and a part for each cell."""
 LOG = "log.txt"
-"""In the folder of the dashboard: what W&B says."""
+"""The file in the folder of the dashboard for the output of W&B."""
 
 
 def write_runs(logger: SweepLogger, *, ran: bool) -> str:
-    """Write the runs that are made of rows, and say where all are; "" without a dashboard.
+    """Write the runs that are made from rows; return a sentence that says where all runs are.
+
+    The sentence is "" without a dashboard.
 
     Args:
-        logger: of the sweep.
-        ran: whether the command ran cells. A command that did not writes nothing, but the run that
-            an agent of W&B waits for.
+        logger: the dashboard of the sweep.
+        ran: whether the command ran cells. Otherwise only a run that an agent of W&B waits for is
+            written.
     """
     target = logger.target
     if target is None:
         return ""
     if not (ran or target.agent):
-        return "nothing new to write: every run was finished before"
+        return "nothing is written, because every run was finished before"
     sweep = logger.sweep
     cells = [cell for cell in sweep.cells if not (ran and writes_its_run(cell))]
-    fault = _written(logger, target, cells) if cells else ""
-    fault = f"; some are missing: {fault}" if fault else ""
+    fault = _write_in_process(logger, target, cells) if cells else ""
+    fault = f"; some runs are missing: {fault}" if fault else ""
     if target.kind == "tensorboard":
-        return f"`tensorboard --logdir {target.folder}` shows its runs{fault}"
+        return f"`tensorboard --logdir {target.folder}` shows the runs of this sweep{fault}"
     if target.kind == "online":
         others = any(target.folder.glob("offline-run-*"))
-        left = f"; `wandb sync` sends those in {target.folder}" if others else ""
-        return f"its runs are on the server, in the project {target.project}{left}{fault}"
-    why = f", as the server refused them ({logger.unreachable.rstrip('.')})"
+        upload = f"; `wandb sync` sends the others, from {target.folder}" if others else ""
+        return (
+            f"the server has the runs of this sweep, in the project {target.project}{upload}{fault}"
+        )
+    why = f" (the server refused them: {logger.unreachable.rstrip('.')})"
     why = why if logger.unreachable else ""
-    return f"its runs are in {target.folder}{why}; `wandb sync` sends them{fault}"
+    return f"{target.folder} has the runs of this sweep{why}; `wandb sync` sends them{fault}"
 
 
-def _written(logger: SweepLogger, target: RunTarget, cells: Sequence[Cell]) -> str:
-    """Write the runs of cells; return why something is missing, or ""."""
-    said: list[str] = []
+def _write_in_process(logger: SweepLogger, target: RunTarget, cells: Sequence[Cell]) -> str:
+    """Write the runs of cells in a separate process; return why something is missing, or ""."""
+    warnings: list[str] = []
 
     def hear(message: object) -> None:
         if isinstance(message, Event) and message.level >= logging.WARNING:
-            said.append(message.text)
+            warnings.append(message.text)
 
     argument = {
         "target": target,
@@ -77,26 +81,26 @@ def _written(logger: SweepLogger, target: RunTarget, cells: Sequence[Cell]) -> s
         )
     except (OSError, RuntimeError) as error:  # no process could be started
         return str(error)
-    return "; ".join([*said, *filter(None, [ending.reason])])
+    return "; ".join([*warnings, *filter(None, [ending.reason])])
 
 
 def write_from_rows(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
-    """Read the rows of cells and write their runs. Called by `lra.runners.isolation.isolate`."""
+    """Read the rows of cells and write their runs. `lra.runners.isolation.isolate` calls it."""
     target, store = argument["target"], Store(argument["root"])
     about = {
         cell.key: {
             "identity": cell.identity,
             "config": cell.config,
             "model": model_of(cell),
-            "apart": words,
+            "apart": suffix,
         }
-        for cell, words in argument["cells"]
+        for cell, suffix in argument["cells"]
     }
     newest = (read_newest_rows(store.cell_folder(key)) for key in about)
     rows = [row for stored in newest if stored is not None for row in stored[1]]
     if not rows:
         return
-    good = {row["cell"] for row in rows if row["status"] == Status.ok}
+    succeeded = {row["cell"] for row in rows if row["status"] == Status.ok}
     with listen(send, log=sys.stderr):
         runs = Runs(target)
         for plan in plan_runs(rows, sweep=target.sweep, cells=about):
@@ -105,7 +109,7 @@ def write_from_rows(argument: Mapping[str, Any], send: Callable[[object], None])
             for number, line in enumerate(plan.history):
                 run.log(line, number if curve else int(line[STEP_AXIS]))
             try:
-                run.end(plan.summary, 0 if good.intersection(plan.config["cells"]) else FAILED)
+                run.end(plan.summary, 0 if succeeded.intersection(plan.config["cells"]) else FAILED)
             except TimeoutError as error:  # its file is whole, for `wandb sync`
                 runs.leave_server(error)
         runs.close()

@@ -17,11 +17,11 @@ PLACE, LABELS = (
     ("task", "task_version", "source", "length", "metric"),
     ("split", "regime", "tokenizer"),
 )
-"""Columns and labels in which a score and that of a baseline agree."""
+"""Columns and labels that are equal for a score and the baselines to compare it with."""
 ITS_DATA = re.compile(r"\+?(task|protocol|scale|plugins|results)[.=]")
 """Arguments that decide the data of a run, and where its baselines are stored."""
 MOST = 5_000
-"""Runs among which those of baselines are looked for: each is a small file to read."""
+"""At most so many runs are searched for baselines, because each is a file to read."""
 
 
 def score_lines(cell: Cell, rows: Rows, store: Store) -> Iterator[str]:
@@ -41,22 +41,24 @@ def score_lines(cell: Cell, rows: Rows, store: Store) -> Iterator[str]:
 
 
 def _line(cell: Cell, row: Mapping[str, Any], store: Store) -> str:
-    """Return a score as papers print it; on the test split, with what it is compared with."""
+    """Return a score with its interval; on the test split also with chance and best baseline."""
     from lra.reports.tables.scores import CHANCE, score_interval, score_of  # with pandas
 
     score, task, split = score_of(row["metric"]), row["task"], row["labels"]["split"]
     unit = "%" if score.shares else ""
     text = f"{split} {score.title.lower()} {score.text(row['value'])}{unit}"
-    counted = str(row["labels"].get("examples", ""))
-    examples = int(counted) if counted.isdecimal() else 0
-    if between := score_interval(score, [row["value"]], examples):
-        text += f" [{score.text(between.low)}, {score.text(between.high)}]"
+    examples_label = str(row["labels"].get("examples", ""))
+    examples = int(examples_label) if examples_label.isdecimal() else 0
+    if interval := score_interval(score, [row["value"]], examples):
+        text += f" [{score.text(interval.low)}, {score.text(interval.high)}]"
     if split != "test":
         return text
     chance = f"chance {score.text(CHANCE[task])}%; " if score.shares and task in CHANCE else ""
     rivals = [each for each in _baselines(task, store) if _place(each) == _place(row)]
     if not rivals:
-        return f"{text} ({chance}baselines: not measured; add them with `{_certify(cell, task)}`)"
+        return (
+            f"{text} ({chance}the baselines are not measured: `{_certify(cell, task)}` adds them)"
+        )
     best = (max if score.higher else min)(rivals, key=lambda each: each["value"])
     name = str(baseline_of(best["model"])).replace("_", " ")
     return f"{text} ({chance}best baseline: {name} {score.text(best['value'])}{unit})"
@@ -72,11 +74,12 @@ def _certify(cell: Cell, task: str) -> str:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a key that is equal for a score and the baselines to compare it with."""
     return (*(row[name] for name in PLACE), *((row["labels"] or {}).get(name) for name in LABELS))
 
 
 def _baselines(task: str, store: Store) -> Iterator[Mapping[str, Any]]:
-    """Yield the stored scores of a task's baselines, but those that compute the answer."""
+    """Yield the stored scores of a task's baselines, except those that compute the answer."""
     keys = dict[str, None]()
     with suppress(OSError):
         for file in islice((store.root / "sweeps").glob("*/*"), MOST):

@@ -1,7 +1,7 @@
 """The style of a report, by name or file: `report.style=` and `--style`.
 
-A YAML file holds the keys of `lra.reports.style.ReportStyle`; a file that ends in .mplstyle is one
-of matplotlib's own. Nothing of a file is passed over without a word.
+A YAML file holds the keys of `lra.reports.style.ReportStyle`; a file that ends in .mplstyle is a
+style file of matplotlib. Each setting that is ignored gives a message.
 """
 
 import difflib
@@ -42,11 +42,11 @@ HELD = {
     "savefig.pad_inches": LAYOUT, "figure.dpi": LAYOUT, "savefig.format": "set formats instead",
     "svg.hashsalt": BYTES, "svg.fonttype": BYTES, "pdf.fonttype": BYTES, "pdf.compression": BYTES,
     "pdf.use14corefonts": BYTES, "ps.fonttype": BYTES,
-    "font.family": "set font.family of the style instead",
+    "font.family": "set the option font.family of the style instead",
 }  # fmt: skip
-"""Settings of matplotlib that no style changes, and why."""
+"""Settings of matplotlib that no style may change, and the reason."""
 MOST_DPI, MOST_DOTS = 1200, 12_000
-"""Of a figure: some hundred megabytes while it is drawn."""
+"""Limits of a figure, which takes some hundred megabytes while it is drawn."""
 SIZED = ("savefig.dpi",)
 """Settings of a .mplstyle file that are judged together with the width."""
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -61,12 +61,12 @@ BOUNDS: dict[str, tuple[float, float]] = {
     r"(size|width|scale|bins)$": (0, 100),  # in points
     r"": (-100, 100),
 }
-"""Of the numbers of settings of matplotlib, by what is found in their names: the first that is."""
+"""Bounds of the numbers in settings of matplotlib; the first pattern found in a name counts."""
 FONTS = {
     "title": "figure.titlesize", "panel_titles": "axes.titlesize", "labels": "axes.labelsize",
     "ticks": "xtick.labelsize", "legend": "legend.fontsize",
 }  # fmt: skip
-"""Sizes of a style, and what matplotlib calls them."""
+"""Font sizes of a style, and their names in matplotlib."""
 
 
 def shipped_styles() -> dict[str, Path]:
@@ -76,10 +76,10 @@ def shipped_styles() -> dict[str, Path]:
 
 
 def read_style(name: str | None) -> tuple[ReportStyle, list[str]]:
-    """Return a style, and a sentence for each setting of a .mplstyle file that is not taken.
+    """Return a style, and a sentence for each setting of a .mplstyle file that is ignored.
 
     Args:
-        name: of a shipped style, or the path of a file; None: the report's own look.
+        name: the name of a shipped style, or the path of a file; None: the default style.
 
     Raises:
         UnknownName: neither a shipped style nor a file.
@@ -93,7 +93,7 @@ def read_style(name: str | None) -> tuple[ReportStyle, list[str]]:
         return style_of(_on_base(load(names[name]), name), str(names[name])), []
     path = Path(name)
     if not path.is_file():
-        way_out = "Or give the path of a YAML file or of a matplotlib .mplstyle file."
+        way_out = "You can also give the path of a YAML file or of a matplotlib .mplstyle file."
         raise UnknownName(unknown("style", name, names, way_out=way_out))
     if path.suffix == ENDING:
         return _of_matplotlib(path)
@@ -123,7 +123,7 @@ def _on_base(node: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 
 def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
-    """Return the style that a mapping holds; `where` opens the message of a ConfigError."""
+    """Return the style with the options in a mapping; errors (ConfigError) begin with `where`."""
     node = {str(key): value for key, value in node.items()}
     if type(node.get("width")) is int:
         node["width"] = float(node["width"])
@@ -157,8 +157,8 @@ def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
         raise ConfigError(f"{where}: {error}") from error
     if dots > MOST_DOTS:
         raise ConfigError(
-            f"{where}: got figures of {dots:,.0f} dots in width; wanted at most {MOST_DOTS:,}: "
-            "give a smaller savefig.dpi or width"
+            f"{where}: got figures that are {dots:,.0f} dots wide; wanted at most "
+            f"{MOST_DOTS:,} dots: set a smaller savefig.dpi or width"
         )
     _drawable(style, where)
     return style
@@ -179,7 +179,7 @@ def _instance(kind: type, node: Mapping[Any, Any], where: str) -> Any:
     try:
         return make(kind, {str(key): value for key, value in node.items()}, where)
     except ConfigError as error:
-        # a key of the whole file stands behind its name, as a key of a part of it does
+        # the message then names a key in the same way at the top of the file and in a part of it
         message = str(error).replace(f"{where}.", f"{where}{'.' if ': ' in where else ': '}", 1)
         raise ConfigError(
             re.sub(r"did you mean \S+=(\S+)\?", r"did you mean \1?", message)
@@ -187,7 +187,7 @@ def _instance(kind: type, node: Mapping[Any, Any], where: str) -> Any:
 
 
 def _checked(key: str, value: Any, where: str) -> Any:
-    """Return a value of a setting as matplotlib holds it."""
+    """Return the value of a matplotlib setting, parsed by matplotlib. Raises ConfigError."""
     from matplotlib import RcParams, rcParamsDefault
 
     if key not in rcParamsDefault:
@@ -195,28 +195,29 @@ def _checked(key: str, value: Any, where: str) -> Any:
         hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise ConfigError(f"{where}: no setting of matplotlib.rcParams is called {key!r}{hint}")
     try:
-        held = dict(RcParams({key: value}).items())[key]
+        parsed = dict(RcParams({key: value}).items())[key]
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(f"{where}.{key}: got {quote(value)}: {reason}") from error
     least, most = _bounds(key)
-    for number in _numbers(held):
+    for number in _numbers(parsed):
         if not least <= number <= most:  # nan is in no bounds
             raise ConfigError(
                 f"{where}.{key}: got {quote(value)}; wanted numbers from {least:g} to {most:g}"
             )
-    return held
+    return parsed
 
 
 def _bounds(key: str) -> tuple[float, float]:
-    """Return what the numbers of a setting of matplotlib may be: it draws any, however large."""
+    """Return the least and largest number of a setting; matplotlib itself would accept any."""
     return next(bounds for name, bounds in BOUNDS.items() if re.search(name, key))
 
 
 def _numbers(value: Any) -> Iterator[float]:
+    """Yield all numbers in a value, which may be a nested list."""
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from _numbers(each)
+        for item in value:
+            yield from _numbers(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield value
 
@@ -263,16 +264,18 @@ def _check_fonts(families: list[str], where: str) -> None:
 
 
 def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
-    """Return the style that one of matplotlib's files describes, and what of it is not taken."""
+    """Return the style in a .mplstyle file, and a sentence for each setting that is ignored."""
     settings, remarks = {}, []
     for number, line in enumerate(_file_text(path).splitlines(), 1):
-        bare = re.sub(r"""((?:"[^"]*"|'[^']*'|[^#"'])*)#.*""", r"\1", line).strip()
-        if not bare:
+        without_comment = re.sub(r"""((?:"[^"]*"|'[^']*'|[^#"'])*)#.*""", r"\1", line).strip()
+        if not without_comment:
             continue
-        key, colon, value = (part.strip() for part in bare.partition(":"))
+        key, colon, value = (part.strip() for part in without_comment.partition(":"))
         where = f"{path}, line {number}"
         if not colon:
-            raise ConfigError(f"{where}: got {bare!r}; wanted KEY: VALUE, as in font.size: 8")
+            raise ConfigError(
+                f"{where}: got {without_comment!r}; wanted KEY: VALUE, as in font.size: 8"
+            )
         if key in HELD and key != "font.family":
             remarks.append(f"{where}: {key} is ignored: {HELD[key]}")
             continue
@@ -281,17 +284,17 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
     size = float(settings.get("font.size", 10.0))
     sizes = {ours: _points(settings[key], size) for ours, key in FONTS.items() if key in settings}
     if "font.size" in settings:
-        usual = {"title": 1.1, "panel_titles": 1.0, "labels": 1.0, "ticks": 0.9, "legend": 0.85}
-        sizes = {ours: round(share * size, 2) for ours, share in usual.items()} | sizes
+        shares = {"title": 1.1, "panel_titles": 1.0, "labels": 1.0, "ticks": 0.9, "legend": 0.85}
+        sizes = {ours: round(share * size, 2) for ours, share in shares.items()} | sizes
         sizes |= {"subtitle": round(0.85 * size, 2), "notes": round(0.8 * size, 2)}
     given: dict[str, Any] = {"font": {**({"family": list(family)} if family else {}), **sizes}}
     if "figure.figsize" in settings:
-        given["width"], high = settings.pop("figure.figsize")
+        given["width"], height = settings.pop("figure.figsize")
         remarks.append(
             f"{path}: the width of figure.figsize is used, {given['width']:g} inches; its height, "
-            f"{high:g}, is ignored, because the content of a figure decides its height"
+            f"{height:g}, is ignored, because the content of a figure decides its height"
         )
-    colors = [each.get("color") for each in settings.get("axes.prop_cycle", ())]
+    colors = [entry.get("color") for entry in settings.get("axes.prop_cycle", ())]
     given["palette"] = [color for color in colors if color]
     if "font.serif" in settings or "font.sans-serif" in settings:
         given["font"]["family"] = _first_installed(family or ["sans-serif"], settings)
@@ -305,7 +308,7 @@ def _file_text(path: Path) -> str:
     try:
         return read_bytes(path, MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 ({error}); save it as such") from error
+        raise ConfigError(f"{path}: got {error}; save the file as UTF-8") from error
 
 
 def _points(size: Any, base: float) -> float:

@@ -15,36 +15,38 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """Names of files too."""
 _OF_WANDB = frozenset({LoggerMode.online, LoggerMode.offline})
 _WHOLE = ("cells", "disturbed_cells", "family", "kind", "longest_length")
-"""Keys of a run's configuration that are no options."""
+"""Keys of the configuration of a whole W&B run, which `lra run` takes as no options."""
 
 
 def agents_sweep() -> str:
-    """Return the sweep of W&B whose agent started this command; "" where none did."""
+    """Return the id of the W&B sweep whose agent started this command; "" if no agent did."""
     return os.environ.get("WANDB_SWEEP_ID", "")
 
 
 def agent_run(sweep: SweepCells) -> str:
-    """Return the run that an agent has opened for this sweep; "" without one, or without W&B.
+    """Return the id of the W&B run that an agent has opened for this sweep; "" if there is none.
+
+    It is "" as well if the sweep does not log to W&B.
 
     Raises:
-        ConfigError: The sweep has more than one cell, or the run a name that no file can have.
+        ConfigError: The sweep has more than one cell, or the id cannot be the name of a file.
     """
-    run = os.environ.get("WANDB_RUN_ID")
-    if not run or not agents_sweep() or sweep.logger.mode not in _OF_WANDB:
+    run_id = os.environ.get("WANDB_RUN_ID")
+    if not run_id or not agents_sweep() or sweep.logger.mode not in _OF_WANDB:
         return ""
-    if not _ID.fullmatch(run):
-        raise ConfigError(f"WANDB_RUN_ID: got {run!r}; wanted letters, digits, - and _")
+    if not _ID.fullmatch(run_id):
+        raise ConfigError(f"WANDB_RUN_ID: got {run_id!r}; wanted letters, digits, - and _")
     if len(sweep.cells) != 1:
         raise ConfigError(
             f"WANDB_SWEEP_ID is set, and an agent starts a single training: got {len(sweep.cells)} "
             "runs; give single values and let W&B vary them, or omit the agent and vary them "
             "here: lra run -m, or search=halton"
         )
-    return run
+    return run_id
 
 
 def unheard(sweep: SweepCells) -> str:
-    """Return what to say where an agent waits for a run that nobody writes; "" where none does."""
+    """Return a warning if an agent waits for a W&B run that this sweep does not write; else ""."""
     if not agents_sweep() or sweep.logger.mode in _OF_WANDB:
         return ""
     return (
@@ -54,16 +56,16 @@ def unheard(sweep: SweepCells) -> str:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuse the words of an agent that hands over a run's whole configuration.
+    """Refuse the arguments of an agent that passes the whole configuration of a W&B run.
 
     Raises:
-        ConfigError: The words are no options of ours.
+        ConfigError: An argument sets a key that is no option of lra.
     """
     names = [word.partition("=")[0].lstrip("-") for word in words]
-    told = [name for name in names if "__" in name or name in _WHOLE]
-    if told and agents_sweep():
+    foreign = [name for name in names if "__" in name or name in _WHOLE]
+    if foreign and agents_sweep():
         raise ConfigError(
-            f"{told[0]}: an agent that resumes a preempted run passes its whole configuration, "
+            f"{foreign[0]}: an agent that resumes a preempted run passes its whole configuration, "
             "which contains more than options; type the arguments of its first start to resume "
             "the training from its saved state"
         )

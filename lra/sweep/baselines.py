@@ -1,7 +1,7 @@
 """The baselines of a sweep's tasks: ordinary cells of `certify`, which its trainings bring along.
 
-Each stands once, whatever models, seeds and options of training there are beside it, under the key
-that it has by itself: what was computed before, or by `runner=certify`, is not computed again.
+A sweep has each of them once, for all models, seeds and training options. Its key is the same as
+under `runner=certify`, so that baselines that are stored already are skipped.
 """
 
 from collections.abc import Sequence
@@ -15,34 +15,38 @@ from lra.sweep.sweep import PlannedCell
 
 RUNNER = "certify"
 OF_SEVERAL = ("processes", "sharded")
-"""Options of the hardware that a cell of one process has at their defaults."""
+"""Options of the hardware that always have their defaults in a cell of one process."""
 
 
 def baselines(run: Run, split: str, words: Sequence[str], lookups: Lookups) -> PlannedCell:
-    """Return the cell of the baselines beside a training.
+    """Return the planned cell that computes the baselines of a training's task.
 
     Args:
         run: The training.
-        split: Whose baselines are computed.
-        words: Of the command line, for the training.
-        lookups: Of the sweep.
+        split: The split of the data on which the baselines are scored.
+        words: The arguments that the training was composed of.
+        lookups: What the runs of the sweep share.
     """
-    given = run.config["runner"]
+    train_options = run.config["runner"]
     runner: dict[str, Any] = group_file("runner", RUNNER)
-    runner |= {"split": split, "retry": given["retry"]}
-    if given["timeout_s"] is not None:
-        runner["timeout_s"] = min(given["timeout_s"], runner["timeout_s"])
+    runner |= {"split": split, "retry": train_options["retry"]}
+    if train_options["timeout_s"] is not None:
+        runner["timeout_s"] = min(train_options["timeout_s"], runner["timeout_s"])
     hardware = {k: v for k, v in run.config["hardware"].items() if k not in OF_SEVERAL}
     config = {**run.config, "runner": runner, "hardware": hardware}
-    if "trial" in (about := config.get("about") or {}):  # of which a training is part
+    if "trial" in (about := config.get("about") or {}):  # a training may be a trial's
         config["about"] = {key: value for key, value in about.items() if key != "trial"}
-    named = (*(each for each in words if not _is_of_training(each)), f"runner={RUNNER}")
-    named += () if split == "test" else (word("runner.split", split),)
+    certify_words = (
+        *(argument for argument in words if not _sets_training(argument)),
+        f"runner={RUNNER}",
+    )
+    certify_words += () if split == "test" else (word("runner.split", split),)
     certified = typed(config, lookups.tasks, lookups.memo)
-    (cell,) = plan(certified, named, lookups)
+    (cell,) = plan(certified, certify_words, lookups)
     return PlannedCell(cell, certified, beside=True)
 
 
-def _is_of_training(each: str) -> bool:
-    group, _, name = each.partition("=")[0].lstrip("+~").partition(".")
+def _sets_training(argument: str) -> bool:
+    """Return whether an argument sets an option that a cell of baselines lacks."""
+    group, _, name = argument.partition("=")[0].lstrip("+~").partition(".")
     return group == "runner" or (group == "hardware" and name in OF_SEVERAL)

@@ -12,12 +12,12 @@ def check_batch(run: Run, *, loaded: bool) -> None:
     """Refuse a batch that the training split cannot fill.
 
     Args:
-        run: Of a runner that trains.
-        loaded: Whether the data are prepared: then they are counted, where the task can; before,
-            only a number that its options state counts.
+        run: A run whose runner trains.
+        loaded: Whether the data are prepared. If so, their examples are counted, if the task can.
+            If not, the batch is compared with the size that the options of the task state.
 
     Raises:
-        ConfigError: with the sizes of split and batch, and the words to type.
+        ConfigError: with the sizes of split and batch, and the arguments to type.
     """
     task, batch = run.task, run.optim.batch_size
     size = task.spec.sizes.get(SPLIT)
@@ -30,13 +30,14 @@ def check_batch(run: Run, *, loaded: bool) -> None:
     fewer = f"optim.batch_size={size}" if size else "more data"
     raise ConfigError(
         f"optim.batch_size: a batch of {batch:,} needs as many training examples, and the split "
-        f"`{SPLIT}` of task={run.task_name} (source {task.spec.source}) has {size:,}: take "
+        f"`{SPLIT}` of task={run.task_name} (source {task.spec.source}) has {size:,}: use "
         f"{fewer}{' or fewer' if size else ''}"
         + (", or raise task.train_examples" if task.spec.source == "generated" else "")
     )
 
 
 def _check_stages(run: Run, config: TrainConfig) -> None:
+    """Raise ConfigError if the data cannot fill a batch of one of the training's stages."""
     try:
         TrainingStages(config.stages, run.optim).check_batches(run.task)
     except ValueError as error:

@@ -28,14 +28,16 @@ def build(
     several: bool = False,
     judged: Sequence[str] = (),
 ) -> Sweep:
-    """List the distinct cells of this shard, cheap kinds first.
+    """Return the sweep of a command: its distinct cells, those of cheap runners first.
+
+    If the command names a shard, only the cells of this shard are listed.
 
     Args:
-        entries: What was composed of the command.
-        elsewhere: Whether they are meant for another machine.
-        several: Whether the command asks for a sweep, which has baselines beside its trainings.
-        judged: Splits that trainings to come are scored on: their baselines are there from the
-            beginning.
+        entries: The configurations that were composed from the command.
+        elsewhere: Whether the cells are planned for another machine.
+        several: Whether the command asks for a sweep, to which baselines are added.
+        judged: Further splits on which later trainings are scored. The sweep has the baselines of
+            these splits from the beginning.
     """
     _check_shared(entries)
     lookups = Lookups(place=entries[0].place, elsewhere=elsewhere)
@@ -43,7 +45,7 @@ def build(
     _check_logger(first.logger, Path(first.config["results"]).absolute())
     distinct: dict[str, PlannedCell] = {}
     sources: dict[str, PlannedCell] = {}
-    beside: dict[str, PlannedCell] = {}
+    added: dict[str, PlannedCell] = {}
     retry: set[str] = set()
     of_words: dict[tuple[str, ...], str] = {}
     for config, words, *_ in with_progress(entries, "planning run"):
@@ -53,25 +55,26 @@ def build(
         except ValueError as error:
             raise ConfigError(str(error)) from error
         retry |= {*run.control.retry}
-        begun = {}
+        started_from = {}
         for name, source in trainings(run, lookups.tasks, lookups.memo).items():
             (cell,) = plan(source, words_of(name, source, words, run), lookups)
-            begun[name] = cell
+            started_from[name] = cell
             sources.setdefault(cell.key, PlannedCell(cell, source))
         if run.runner.trains:
             check_batch(run, loaded=False)
         for cell in plan(run, words, lookups):
             of_words.setdefault(words, cell.key)
-            check_one_number(distinct.setdefault(cell.key, PlannedCell(cell, run, begun)).run, run)
+            first_planned = distinct.setdefault(cell.key, PlannedCell(cell, run, started_from))
+            check_one_number(first_planned.run, run)
         if (split := run.runner.baseline_split(several=several)) is not None:
-            for each in dict.fromkeys((split, *judged)):
-                found = lookups.memo.of(
-                    ("baselines", each),
+            for scored_split in dict.fromkeys((split, *judged)):
+                baseline = lookups.memo.of(
+                    ("baselines", scored_split),
                     (run.task, run.task_options),
-                    partial(baselines, run, each, words, lookups),
+                    partial(baselines, run, scored_split, words, lookups),
                 )
-                beside.setdefault(found.cell.key, found)
-    distinct = {**beside, **distinct}  # what words name is not beside
+                added.setdefault(baseline.cell.key, baseline)
+    distinct = {**added, **distinct}  # baselines that the command itself names were not added
     if not elsewhere:
         check_places([*sources.values(), *distinct.values()])
     ordered = sorted(distinct.values(), key=turn_of)
@@ -94,36 +97,39 @@ def build(
 
 
 def turn_of(planned: PlannedCell) -> tuple[int, str]:
-    """Return when a sweep runs a cell: what is cheap first, and trainings before what is timed."""
+    """Return a key that sorts cells into the order in which a sweep runs them.
+
+    Baselines run first, then trainings, then cells that are timed, then all others.
+    """
     kind = planned.run.runner
-    turns = (not kind.models, kind.trains, kind.timed)
-    turn = next((at for at, now in enumerate(turns) if now), len(turns))
+    classes = (not kind.models, kind.trains, kind.timed)
+    turn = next((place for place, is_member in enumerate(classes) if is_member), len(classes))
     return turn, str(planned.cell.columns["runner"])
 
 
 def _check_shared(entries: Sequence[Composed]) -> None:
-    """Refuse a sweep over what it has only one of. Raises ConfigError."""
+    """Raise ConfigError if `results`, `sweep`, `report` or `logger` differs between entries."""
     for key in ("results", "sweep", "report", "logger"):
         values = [entry.config[key] for entry in entries]
         if other := [value for value in values if value != values[0]]:
             raise ConfigError(
-                f"{key}: got {values[0]!r} and {other[0]!r}; a sweep has one: give a command for "
-                "each"
+                f"{key}: got {values[0]!r} and {other[0]!r}; wanted one value for the whole sweep; "
+                "type a separate command for each value"
             )
 
 
 def _check_logger(logger: Logger, results: Path) -> None:
-    """Raise ConfigError where a logger cannot write: not installed, or not to such a folder."""
+    """Raise ConfigError if a logger is not installed, or cannot write to the results folder."""
     try:
         os.fsencode(results).decode()
     except UnicodeDecodeError:
         if logger.mode in (LoggerMode.offline, LoggerMode.online):
             raise ConfigError(
-                "results: W&B can only write to folders whose names are UTF-8, unlike "
-                f"{str(results)!a}; choose another by results=DIR, or logger=none"
+                f"results: got {str(results)!a}; wanted a folder whose name is UTF-8, because W&B "
+                "can write to no other: set results=DIR, or logger=none"
             ) from None
     if logger.mode is LoggerMode.tensorboard and find_spec("tensorboardX") is None:
         raise ConfigError(
-            "logger=tensorboard: tensorboardX is not installed; `pip install 'lra[tensorboard]'` "
-            "brings it, and logger=wandb_offline needs nothing more"
+            "logger=tensorboard: tensorboardX is not installed; type "
+            "`pip install 'lra[tensorboard]'`, or set logger=wandb_offline, which is installed"
         )

@@ -1,7 +1,7 @@
-"""What a training tells a dashboard, written in a thread of its own process.
+"""Writes a training to a dashboard (W&B or TensorBoard), in a thread of the training's process.
 
-Nothing of it fails or delays the cell: every row goes to the parent first, what W&B or TensorBoard
-raise is a warning, and the end of the run is written after the cell's last word.
+The dashboard can neither stop nor delay the cell: every row goes to the parent process first, an
+error of W&B or TensorBoard becomes a warning, and the end of the run is written last.
 """
 
 import logging
@@ -30,9 +30,9 @@ from lra.sweep.model_names import cell_model_name
 log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
-"""Between two lines of numbers of a training."""
+"""Least seconds between two lines of numbers of a training."""
 CLOSED_S = 8.0
-"""How long the end of a run may take; its parent gives a process that has ended ten seconds."""
+"""Seconds for the end of a run. The parent waits ten seconds for a process that has ended."""
 ROOM = 600 * 2**20
 """Bytes of address space that W&B and the stacks of its threads take: 535 MiB were measured."""
 STOPPED, FAILED = 255, 1
@@ -46,9 +46,9 @@ class LoggedCell:
     cell: Cell
     target: RunTarget
     apart: str | None
-    """Words that tell it from the other cells of its sweep, behind its title; None: unknown."""
+    """What follows the title to distinguish it from other cells of its sweep; None: unknown."""
     resumed: bool
-    """Whether it goes on from a checkpoint."""
+    """Whether it continues from a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,13 @@ class _End:
 def logging_cell(
     logged: LoggedCell | None, send: Callable[[object], None]
 ) -> Iterator[Callable[[object], None]]:
-    """Return what takes the cell's messages: `send`, and its dashboard behind it.
+    """Yield a function that sends a message of a cell to its parent and to its dashboard.
+
+    If the cell has several processes, only the first one (RANK 0) writes to the dashboard.
 
     Args:
-        logged: the cell; None: it has no dashboard. Of several processes the first has it.
-        send: hands a message to the parent.
+        logged: the cell with its dashboard; None: it has no dashboard.
+        send: sends a message to the parent process.
     """
     if logged is None or os.environ.get("RANK", "0") != "0":
         yield send
@@ -81,13 +83,13 @@ def logging_cell(
     try:
         yield tell
     except BaseException as error:
-        writer.take(_ended(error))
+        writer.take(_end_of_error(error))
         raise
     writer.take(_End({}, 0))
 
 
 def numbers(message: Progress) -> dict[str, float]:
-    """Return what a dashboard draws of a training's step, by its keys."""
+    """Return the numbers of a training's step that a dashboard draws, by the dashboard's keys."""
     fields = (
         (key, name, part) for name, key in keys.TRAINING.items() for part in (message, message.step)
     )
@@ -107,7 +109,7 @@ def model_of(cell: Cell) -> str:
 
 
 class _Writer:
-    """The thread that writes a cell's run, and what it is still to write."""
+    """Writes the run of a cell to its dashboard in a thread, from a queue of messages."""
 
     def __init__(self, logged: LoggedCell) -> None:
         self.logged = logged
@@ -117,19 +119,22 @@ class _Writer:
         self.thread: threading.Thread | None = None
 
     def _start(self) -> None:
-        """Start the thread, with the first message: somebody hears its warnings then."""
+        """Start the thread. Called at the first message, as warnings are read from then on."""
         self.thread = threading.Thread(target=self._write, name="dashboard", daemon=True)
         try:
             _make_room()
             self.thread.start()
-        except (OSError, RuntimeError, ValueError) as error:  # no thread, say: the cell goes on
+        except (OSError, RuntimeError, ValueError) as error:  # the cell continues
             _warn(error)
             return
-        # Before those of queues, which writers use.
+        # The thread must end before the queues that W&B and TensorBoard use are closed.
         Finalize(None, self.thread.join, args=(CLOSED_S,), exitpriority=100)
 
     def take(self, message: object) -> None:
-        """Take a message that is to be drawn; returns at once."""
+        """Queue a message for the dashboard and return at once.
+
+        Progress is queued only if it has a loss, and at most once in `EVERY_S` seconds.
+        """
         if self.thread is None:
             self._start()
         if isinstance(message, Progress):
@@ -140,6 +145,7 @@ class _Writer:
             self.queue.put(message)
 
     def _write(self) -> None:
+        """Write the run. An error becomes a warning, because it must not stop the cell."""
         try:
             self._write_run()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever W&B may raise
@@ -149,6 +155,7 @@ class _Writer:
                 return
 
     def _write_run(self) -> None:
+        """Open the run, write each message of the queue, and close the run after the last one."""
         cell, target = self.logged.cell, self.logged.target
         about = describe(
             [cell.columns],
@@ -166,30 +173,31 @@ class _Writer:
                 continue
             self.rows.append(message)
             if message.step is not None and message.value is not None:
-                key = score_of(_worded(message))
+                key = score_of(_score_fields(message))
                 run.log({keys.STEP_AXIS: message.step, key: message.value}, message.step)
         run.end({**self._final(), **message.summary}, message.exit_code)
         runs.close()
 
     def _final(self) -> dict[str, Any]:
-        """Return what the cell's rows say, by which its run is judged."""
+        """Return the final values of the cell's rows, by the keys of a run's summary."""
         cell, sweep = self.logged.cell, self.logged.target.sweep
         if not self.rows:
             return {}
-        rows = [row(cell, each, created="") for each in self.rows]
+        rows = [row(cell, measured, created="") for measured in self.rows]
         about = {cell.key: {"identity": cell.identity, "config": cell.config}}
         (plan,) = plan_runs(rows, sweep=sweep, cells=about)
         return plan.summary
 
 
-def _worded(message: Measurement) -> SimpleNamespace:
+def _score_fields(message: Measurement) -> SimpleNamespace:
+    """Return the fields of a score from which `score_of` makes a dashboard's key."""
     labels = dict(message.labels)
     split = labels.get("split", "")
     return SimpleNamespace(metric=message.metric, labels=labels, split=split, baseline="")
 
 
-def _ended(error: BaseException) -> _End:
-    """Return what an exception of the work means for its run."""
+def _end_of_error(error: BaseException) -> _End:
+    """Return the last message of a cell that ended with `error`: status, reason, exit code."""
     reason = legible(text_of(error)) or type(error).__name__
     if isinstance(error, Interrupted) or fault_of(error) is not None:
         return _End({keys.STATUS: "stopped", keys.REASON: reason}, STOPPED)
@@ -197,15 +205,15 @@ def _ended(error: BaseException) -> _End:
 
 
 def _warn(error: BaseException) -> None:
-    """Say that the dashboard lacks something; the rows are there."""
+    """Log that the dashboard is incomplete. The rows of the cell are stored all the same."""
     why = legible(text_of(error)) or type(error).__name__
-    log.warning("the dashboard lacks this run, or its end: %s", why)
+    log.warning("the dashboard does not have this run, or not the end of it: %s", why)
 
 
 def _make_room() -> None:
-    """Raise a limit of the address space by what the dashboard takes of it."""
+    """Raise the limit on this process's address space by what the dashboard needs (`ROOM`)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
-        more = soft + ROOM
-        most = more if hard == resource.RLIM_INFINITY else min(more, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+        raised = soft + ROOM
+        allowed = raised if hard == resource.RLIM_INFINITY else min(raised, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))

@@ -147,9 +147,9 @@ def _cell(
 
 
 def _threads(run: Run) -> int:
-    """Return the CPU threads of each process of a cell."""
-    whole = run.runner.timed and not run.runner.parallel
-    return run.hardware.timing_threads() if whole else run.hardware.training_threads
+    """Return the CPU threads of each process of a cell: more if it is timed in one process."""
+    timed_alone = run.runner.timed and not run.runner.parallel
+    return run.hardware.timing_threads() if timed_alone else run.hardware.training_threads
 
 
 def _modules(run: Run, memo: Memo) -> list[str]:

@@ -1,8 +1,8 @@
-"""What a cell's passes cost, counted on models without contents.
+"""Counts the time and memory of a cell's passes, on models without contents (device `meta`).
 
-A pass is counted for few rows and, where all layers are alike, for one layer and for two; what
-it does for the whole batch and depth lies on the straight line through these. A quick count draws
-such a line through two short lengths as well, of what goes token by token.
+A pass is counted with few rows and, if all layers are alike, with one layer and with two. The
+numbers of the whole batch and depth lie on the straight line through these. A quick count also
+draws such a line through two short lengths, if the work grows token by token.
 """
 
 import math
@@ -40,42 +40,46 @@ EVALUATION_SHARE = 4
 """An evaluation, which takes little of a training's time, is counted on fewer tokens yet."""
 NO_TIME = "counting it would take too long here; `lra plan` counts every run"
 SHORT = (256, 512)
-"""Tokens of the two passes in place of one that goes token by token."""
+"""Lengths of the two passes that a quick count takes in place of a long one."""
 LEAST_CALLS, MOST_WORK = 1.8, 2.1
-"""Times those of the first of `SHORT` that the second has, where work goes token by token."""
+"""Bounds of the ratio between the lengths in `SHORT` if work grows token by token: of calls at
+least the first, of bytes and products at most the second."""
 WEIGHT_BYTES = 4
 """Parameters and moments are float32 on every device."""
 
 
 def moments(config: OptimConfig) -> int:
-    """Return how many numbers a training keeps of each entry of a large matrix, means included."""
+    """Return how many numbers a training stores for each weight of a matrix besides the weight.
+
+    They are the optimiser's moments and, if the training averages weights, the average.
+    """
     matrix = torch.empty(1024, 1024, device="meta")
-    kept = sum(kept.numel() for kept in state_of(config, matrix).values()) // matrix.numel()
-    return kept + (config.ema_decay is not None or config.average_after is not None)
+    stored = sum(state.numel() for state in state_of(config, matrix).values()) // matrix.numel()
+    return stored + (config.ema_decay is not None or config.average_after is not None)
 
 
 class PassCost(NamedTuple):
-    """Of one pass."""
+    """The time and memory of one pass of a model."""
 
     work: Effort
     peak_bytes: int
-    """Of tensors above what is alive before it: activations, gradients, workspaces."""
+    """Peak of the tensors that the pass makes: activations, gradients, workspaces."""
     resident_bytes: int
-    """Of what is alive all the time: parameters and, in training, the optimiser's moments."""
+    """Of tensors that always exist: parameters and, in training, the optimiser's moments."""
 
     @property
     def need_bytes(self) -> int:
-        """Return what tensors need in all."""
+        """Return the bytes of all tensors at the peak."""
         return self.peak_bytes + self.resident_bytes
 
     def parameters(self, optimiser: OptimConfig | None) -> int:
-        """Return how many numbers training moves; `optimiser` is that of a training step."""
+        """Return the number of weights; `optimiser` is that of a training step, None for others."""
         copies = 0 if optimiser is None else moments(optimiser)
         return self.resident_bytes // (WEIGHT_BYTES * (1 + copies))
 
 
 class _Counted(NamedTuple):
-    """A pass of one size."""
+    """What was counted of a pass of one size."""
 
     calls: Mapping[Operator, float]
     views: float
@@ -85,31 +89,34 @@ class _Counted(NamedTuple):
     """Number of parameter tensors."""
 
     def doubled(self, far: "_Counted") -> bool:
-        """Tell whether `far`, of twice the tokens, has twice the calls, and none does more."""
-        here, there = effort(self.calls, self.views), effort(far.calls, far.views)
+        """Return whether work grows token by token from this pass to `far`, of twice the tokens.
+
+        It does if `far` has about twice the calls, and at most about twice the products and bytes.
+        """
+        work, far_work = effort(self.calls, self.views), effort(far.calls, far.views)
         return (
-            there.operators >= LEAST_CALLS * here.operators
-            and there.products <= MOST_WORK * here.products
-            and there.streamed + there.cached <= MOST_WORK * (here.streamed + here.cached)
+            far_work.operators >= LEAST_CALLS * work.operators
+            and far_work.products <= MOST_WORK * work.products
+            and far_work.streamed + far_work.cached <= MOST_WORK * (work.streamed + work.cached)
         )
 
     def towards(self, far: "_Counted", share: float) -> "_Counted":
-        """Go on the straight line from here to `far`; 1 is there."""
+        """Extrapolate on a straight line: `share` 0 is this pass, 1 is `far`, 2 is twice as far."""
         calls = extrapolate_calls(self.calls, far.calls, share)
         pairs = zip(self[1:], far[1:], strict=True)
-        return _Counted(calls, *(here + share * (there - here) for here, there in pairs))
+        return _Counted(calls, *(start + share * (end - start) for start, end in pairs))
 
 
 class Costs:
-    """Counts passes, each kind once: seeds, and tasks of equal shapes, share them.
+    """Counts the passes of runs. Each kind is counted once, for all seeds and for equal shapes.
 
     Args:
-        until: `time.monotonic()` beyond which nothing more is counted.
-        ready: what was counted before, in place of counting: see `lra.sweep.preset_counts`.
-        kept: what earlier commands counted, and where new counts go; None: nowhere.
+        until: the time (of `time.monotonic()`) after which nothing more is counted.
+        ready: counts that ship with lra and replace counting: see `lra.sweep.preset_counts`.
+        kept: the cache with the counts of earlier commands, which gains new ones; None: no cache.
         quick: whether a measured pass whose work grows token by token is counted at the lengths
-            `SHORT` instead: time is exact, memory within 14 %. Work that is cut into blocks by
-            what a device holds, or into chunks by the length, is counted whole.
+            `SHORT` instead. Its time is exact, its memory within 14 %. Work that is cut into blocks
+            by the memory of a device, or into chunks by the length, is counted at full length.
     """
 
     def __init__(
@@ -126,11 +133,11 @@ class Costs:
         self._passes: dict[str, PassCost | Uncounted] = {}
 
     def of(self, run: Run, passes: Passes) -> PassCost:
-        """Return the cost of one of these passes.
+        """Return the cost of one pass of a run; `passes` says of which model, rows and length.
 
         Raises:
             Unsupported: the model refuses its task.
-            Uncounted: it cannot be counted without contents.
+            Uncounted: the pass cannot be counted without contents, or the time is over.
         """
         task_facts = facts(run, passes.length if passes.measured else None)
         key = key_of(run, passes, task_facts)
@@ -140,7 +147,7 @@ class Costs:
             try:
                 if time.monotonic() > self.until:
                     raise TimeoutError
-                counted = self._counted(run, passes, task_facts)
+                counted = self._count(run, passes, task_facts)
                 self._passes[key] = counted
                 if self.kept is not None:
                     place = self._place(self.kept, run, passes, key)
@@ -158,58 +165,60 @@ class Costs:
         return cost
 
     def keep(self) -> None:
-        """Write new counts to where they are kept."""
+        """Write new counts into the cache."""
         if self.kept is not None:
             self.kept.write()
 
     def _known(self, run: Run, passes: Passes, key: str) -> Sequence[float] | None:
-        """Return what was counted before: here, or where the program was made."""
-        kept = self.kept and self.kept.get(self._place(self.kept, run, passes, key))
-        return kept or self.ready.get(key)
+        """Return the numbers of a pass from the cache, or those shipped with lra; None: neither."""
+        cached = self.kept and self.kept.get(self._place(self.kept, run, passes, key))
+        return cached or self.ready.get(key)
 
     def _place(self, kept: KeptCounts, run: Run, passes: Passes, key: str) -> str | None:
         return kept.place(run, passes.name, f"quick {key}" if self.quick else key)
 
     def counted(self) -> dict[str, list[float]]:
-        """Return what was counted, by key, as `ready` has it: to four digits."""
+        """Return the counted costs by key, in the form of `ready`, rounded to four digits."""
         return {
             key: [float(f"{number:.4g}") for number in (*cost.work, *cost[1:])]
             for key, cost in self._passes.items()
             if isinstance(cost, PassCost)
         }
 
-    def _counted(self, run: Run, passes: Passes, task_facts: TaskFacts) -> PassCost:
+    def _count(self, run: Run, passes: Passes, task_facts: TaskFacts) -> PassCost:
+        """Return the cost of a pass, extrapolated from counts of few rows and few layers."""
         rows = min(passes.rows, passes.micro_rows or passes.rows)
         probe = PROBE_TOKENS[run.hardware.device] // (1 if passes.step else EVALUATION_SHARE)
-        low = max(2, math.ceil(probe / passes.length))
+        few = max(2, math.ceil(probe / passes.length))
         depth = run.backbone.depth
 
-        def at(layers: int) -> _Counted:
+        def count_layers(layers: int) -> _Counted:
             count = partial(self._one, run, passes, task_facts, layers)
+            # Only a measured pass that is longer than `SHORT` can be counted at short lengths.
             whole = not passes.measured or passes.read is not None or passes.length <= SHORT[1]
             if self.quick and not whole:
-                near, far = (
+                first, second = (
                     self._one(run, passes._replace(length=n), facts(run, n), layers, rows)
                     for n in SHORT
                 )
-                if near.doubled(far):
-                    return near.towards(far, (passes.length - SHORT[0]) / (SHORT[1] - SHORT[0]))
-            if rows <= 2 * low:
+                if first.doubled(second):
+                    return first.towards(second, (passes.length - SHORT[0]) / (SHORT[1] - SHORT[0]))
+            if rows <= 2 * few:
                 return count(rows)
-            return count(low).towards(count(2 * low), (rows - low) / low)
+            return count(few).towards(count(2 * few), (rows - few) / few)
 
-        if depth > 2 and _alike(run, passes.name):
-            count_of_pass = at(1).towards(at(2), depth - 1)
+        if depth > 2 and _has_equal_layers(run, passes.name):
+            count_of_pass = count_layers(1).towards(count_layers(2), depth - 1)
         else:
-            count_of_pass = at(depth)
+            count_of_pass = count_layers(depth)
         work = effort(count_of_pass.calls, count_of_pass.views)
         weights = int(count_of_pass.parameters) * WEIGHT_BYTES
         if not passes.step:
             return PassCost(work, int(count_of_pass.peak), weights)
-        times = math.ceil(passes.rows / rows)
-        work = Effort(*(times * amount for amount in work))
-        # Clipping reads gradients twice and writes them; the optimiser reads gradients, and reads
-        # and writes weights and all that it keeps of them.
+        micro_batches = math.ceil(passes.rows / rows)
+        work = Effort(*(micro_batches * amount for amount in work))
+        # Clipping reads gradients twice and writes them once. The optimiser reads gradients, and
+        # reads and writes the weights and what it stores for them.
         copies = moments(run.optim)
         moved = (6.0 + 2 * copies) * weights
         kind = "streamed" if moved > LARGE_BYTES else "cached"
@@ -226,13 +235,16 @@ class Costs:
         layers: int,
         rows: int,
     ) -> _Counted:
-        """Count one pass of so many layers and rows."""
+        """Count one pass of a model of `layers` layers over `rows` sequences."""
         model = self._model(run, passes, task_facts, layers).train(passes.step)
         precision, memory = run.hardware.precision, run.task.spec.memory
         if passes.read is None:
-            held, call = 0, call_of(model, task_facts, precision, passes, rows=rows, memory=memory)
+            resident, call = (
+                0,
+                call_of(model, task_facts, precision, passes, rows=rows, memory=memory),
+            )
         else:
-            held, call = reading_of(model, passes, rows)
+            resident, call = reading_of(model, passes, rows)
         kind = str(run.hardware.device)
         tracer = self._tracers.setdefault(kind, Tracer(kind))
         try:
@@ -242,17 +254,18 @@ class Costs:
             model.zero_grad(set_to_none=True)
         tensors = [p.numel() for p in model.parameters() if p.requires_grad]
         return _Counted(
-            trace.calls, trace.views, held + trace.peak_bytes, sum(tensors), len(tensors)
+            trace.calls, trace.views, resident + trace.peak_bytes, sum(tensors), len(tensors)
         )
 
     def _model(self, run: Run, passes: Passes, task_facts: TaskFacts, layers: int) -> Backbone:
+        """Return the model of a pass, or the reference that it names, with `layers` layers."""
         main = passes.name == OWN
         key = repr(
             (run.model if main else passes.name, run.mixer_options if main else None, run.backbone,
              task_facts, layers, str(run.hardware.precision))
         )  # fmt: skip
         if key not in self._models:
-            self._models.clear()  # cells come sorted: those that share a model are neighbours
+            self._models.clear()  # one is enough: cells that share a model follow one another
             backbone = run.backbone if main else run.backbone.at_full_length()
             sized = replace(run, backbone=replace(backbone, depth=layers))
             with torch.device("meta"):
@@ -272,8 +285,8 @@ def cost_of(numbers: Sequence[float]) -> PassCost:
     return PassCost(Effort(*numbers[:kinds]), int(peak), int(resident))
 
 
-def _alike(run: Run, name: str) -> bool:
-    """Tell whether every layer of a model does the same work."""
+def _has_equal_layers(run: Run, name: str) -> bool:
+    """Return whether all layers of a model, or of the reference `name`, do the same work."""
     if run.backbone.layer_groups is not None:
         return False
     if name != OWN:
@@ -285,10 +298,10 @@ def _alike(run: Run, name: str) -> bool:
 
 
 def reading_of(model: Backbone, passes: Passes, rows: int) -> tuple[int, Callable[[], object]]:
-    """Return the bytes of a state, and the pass that finds what texts go on with behind it.
+    """Return the bytes of the state of generation, and a function that predicts the next token.
 
     Raises:
-        Unsupported: The model writes none, or has no state where one is asked for.
+        Unsupported: The model cannot generate, or has no state although `passes` asks for one.
     """
     tokens = torch.empty(rows, passes.read or 0, dtype=torch.long, device="meta")
     memory = passes.length if passes.length > tokens.shape[1] else None
@@ -305,15 +318,15 @@ def call_of(
     rows: int,
     memory: int,
 ) -> Callable[[], object]:
-    """Return a pass itself, on a batch without contents.
+    """Return a function that runs one pass of a model on a batch without contents.
 
     Args:
-        model: Without contents.
-        facts: What the task tells it.
-        precision: Of numbers that a task gives as they are.
-        passes: What it is.
-        rows: Of the batch.
-        memory: Tokens that a state along time keeps.
+        model: A model on the device `meta`.
+        facts: What the model knows of its task.
+        precision: The number format of inputs that are no tokens.
+        passes: The kind of pass: its length, and whether it is a training step.
+        rows: The number of sequences.
+        memory: The tokens that a state stores from one segment to the next; 0: no state.
     """
     meta = partial(torch.empty, device="meta")
     shape = (rows, 2 if facts.head is Head.pair else 1, passes.length)

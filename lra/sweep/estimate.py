@@ -18,21 +18,21 @@ from lra.sweep.sweep import PlannedCell
 COUNTING_S = 3.0
 """Seconds of counting before a sweep; `lra plan` takes what it needs."""
 LISTED_S = 40.0
-"""The same of trainings that a dry run lists, and of its first cell: enough for whole presets."""
+"""Seconds of counting for a dry run, for its trainings and its first cell."""
 WORTH_COUNTING = 1_000_000
-"""Tokens of a sweep below which its first cell is through before it would be counted."""
+"""A sweep of fewer tokens is not counted, as its first cell ends sooner than the counting."""
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 31_557_600
 NARROWING = (
     "runner=", "model=", "task=", "seed=", "logger=", "results=", "sweep=", "runner.",
 )  # fmt: skip
-"""Words that leave a preset what it is."""
+"""Beginnings of arguments that only select runs of a preset, or say where results go."""
 BASES = {
-    "stored": "from similar runs that are stored",
-    "corrected": "counted, and corrected by stored runs",
+    "stored": "similar stored runs took this long",
+    "corrected": "the operations are counted, and stored runs correct the result",
     "counted": "counted",
-    "scaled": "scaled from other stored runs",
+    "scaled": "this is scaled from different stored runs",
 }
-"""What an estimate rests on, the surest first."""
+"""What an estimate is based on, the most certain first."""
 
 
 Forecasts = Sequence[tuple[PlannedCell, Forecast]]
@@ -48,55 +48,59 @@ def forecasts(
     listed: bool = False,
     together: bool = False,
 ) -> Forecasts:
-    """Return the forecasts of cells within a few seconds, from stored cells and by counting.
+    """Return each cell with its forecast, from stored cells and by counting for a few seconds.
 
     Args:
-        waiting: the cells.
+        waiting: the cells that are to be run.
         store: the results.
-        sweep: its name.
+        sweep: the name of the sweep.
         within_s: seconds of counting; None: `COUNTING_S`.
-        listed: whether they are only listed: there is more time for trainings and for the first
-            cell, and small ones are counted as well.
-        together: whether one process will run them, which times references once for several.
+        listed: whether the cells are only listed. If so, trainings and the first cell are counted
+            for longer, and small sweeps are counted, too.
+        together: whether one process will run the cells, and so time a reference once for several.
     """
     past = [*past_cells(waiting, store, sweep)]
     small = not listed and sum(map(_tokens, waiting)) < WORTH_COUNTING
     seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
     costs = Costs(ready=shipped_counts(), kept=KeptCounts())
     forecaster = Forecaster(past, costs, trials=listed, together=waiting if together else ())
-    reckoned: list[tuple[PlannedCell, Forecast]] = []
-    begun = time.monotonic()
+    pairs: list[tuple[PlannedCell, Forecast]] = []
+    begin_s = time.monotonic()
     for planned in waiting:
-        longer = listed and (planned.run.runner.trains or not reckoned)
-        costs.until = begun + (LISTED_S if longer else seconds)
-        reckoned.append((planned, forecaster.of(planned)))
+        longer = listed and (planned.run.runner.trains or not pairs)
+        costs.until = begin_s + (LISTED_S if longer else seconds)
+        pairs.append((planned, forecaster.of(planned)))
     costs.keep()
-    return reckoned
+    return pairs
 
 
 def announcement(pairs: Forecasts) -> str:
-    """Return one line: how many cells there are to run, and how long they will take."""
-    many = number_of(len(pairs), "run")
+    """Return one line that says how many cells there are to run, and how long they will take.
+
+    Args:
+        pairs: the cells that are to be run, each with its forecast.
+    """
+    runs = number_of(len(pairs), "run")
     timed = [pair for pair in pairs if pair[1].seconds is not None]
     takes = _preset([planned for planned, _ in pairs])
     whole = "" if takes is None else f"; the whole preset takes {takes} on an idle machine"
     if not timed:
-        until = "the first one has ended; `lra plan` counts the operations now"
-        return f"{many} to do{whole or f'; the time is unknown until {until}'}"
+        unknown = "the time is unknown until the first run has ended, but `lra plan` computes it"
+        return f"{runs} to do{whole or f'; {unknown}'}"
     bases = [forecast.basis for _, forecast in timed if forecast.basis in BASES]
     basis = max(bases, key=list(BASES).index) if bases else "counted"
     roughly = "about" if basis in ("stored", "corrected") else "very roughly"
     about = f"{roughly} {format_duration(elapsed_s(timed))}{gpu_hours(timed)} ({BASES[basis]})"
     rest = len(pairs) - len(timed)
     if not rest:
-        return f"{many} to do, {about}"
+        return f"{runs} to do, {about}"
     late = any(forecast.seconds is None and forecast.reason == NO_TIME for _, forecast in pairs)
-    left = (" until `lra plan` counts its operations" if late else "") + whole
-    return f"{many} to do: {len(timed):,} take {about}, {rest:,} are unknown{left}"
+    way_out = ("; `lra plan` computes it" if late else "") + whole
+    return f"{runs} to do: {len(timed):,} take {about}; the time of {rest:,} is unknown{way_out}"
 
 
 def _tokens(planned: PlannedCell) -> int:
-    """Return about how many tokens a cell reads, those of evaluation left out."""
+    """Return roughly how many tokens a cell reads, without those of its evaluation."""
     run, length = planned.run, int(planned.cell.columns["length"])
     if run.runner.trains:
         return run.optim.steps * run.optim.batch_size * length
@@ -106,7 +110,7 @@ def _tokens(planned: PlannedCell) -> int:
 
 
 def gpu_hours(pairs: Forecasts) -> str:
-    """Return what a GPU is needed for, in words; "" for none."""
+    """Return the hours in which cells need a GPU, for example " = 12 GPU-hours"; "" for none."""
     on_gpu = [pair for pair in pairs if pair[0].run.hardware.device is Device.cuda]
     if not on_gpu:
         return ""
@@ -115,11 +119,14 @@ def gpu_hours(pairs: Forecasts) -> str:
 
 
 def _preset(waiting: Sequence[PlannedCell]) -> str | None:
-    """Return what a preset says of itself, where nothing but the preset was asked for."""
+    """Return the time that a preset states for itself.
+
+    None unless the command asks for a preset that states it, and changes none of its settings.
+    """
     for planned in waiting:
         words = [word for word in planned.cell.overrides if "+experiment=" not in word]
-        narrowing = all(word.startswith(NARROWING) for word in words)
-        if len(words) == len(planned.cell.overrides) or not narrowing:
+        only_selects = all(word.startswith(NARROWING) for word in words)
+        if len(words) == len(planned.cell.overrides) or not only_selects:
             return None
     about = waiting[0].run.config.get("about")
     takes = about.get("takes") if isinstance(about, Mapping) else None
@@ -127,7 +134,7 @@ def _preset(waiting: Sequence[PlannedCell]) -> str | None:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a length of time as one says it: 40 s, 3 min, 2 h 10 min, 3 days."""
+    """Return a number of seconds in a readable unit: 40 s, 3 min, 2 h 10 min, 3 days."""
     if seconds < 99.5:
         return f"{max(1, round(seconds))} s"
     if seconds < 99.5 * MINUTE:
@@ -141,7 +148,10 @@ def format_duration(seconds: float) -> str:
 
 
 def elapsed_s(pairs: Forecasts) -> float:
-    """Return the seconds of all: each kind by itself, some of its cells side by side."""
+    """Return the seconds that all cells take together.
+
+    Runners run one after the other, and several cells of one runner may run at the same time.
+    """
     total = 0.0
     for name in {str(planned.cell.columns["runner"]): None for planned, _ in pairs}:
         group = [pair for pair in pairs if pair[0].cell.columns["runner"] == name]
@@ -153,8 +163,8 @@ def elapsed_s(pairs: Forecasts) -> float:
 
 
 def lanes_of(run: Run) -> int:
-    """Return how many cells like this run at once; one where the devices are elsewhere."""
+    """Return how many cells like `run` this machine runs at once: 1 if they are timed."""
     if run.runner.timed:
         return 1
-    seen = gpus() if run.hardware.device is Device.cuda else ()
-    return run.hardware.side_by_side(gpus=len(seen))
+    found_gpus = gpus() if run.hardware.device is Device.cuda else ()
+    return run.hardware.side_by_side(gpus=len(found_gpus))

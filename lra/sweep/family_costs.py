@@ -24,23 +24,23 @@ from lra.terminal.progress import with_progress
 
 LONGEST = 10_000_000
 FLOOR = "identity"
-"""Mixes nothing: a bound of speed, and no answer to which family to take."""
+"""A family that mixes no tokens: its speed is a bound, and it is no choice for a user."""
 CAUSAL = "causal"
 GIB = 2**30
 MANY = 16
-"""Families that take long enough to count that a few are worth naming."""
+"""If at least so many families are counted, the progress line proposes to name a few."""
 COUNTED = (
     "parameters", "multiply_adds", "memory_bytes", "room_bytes", "step_s", "prefill_s", "token_s",
     "state_bytes", "reach",
 )  # fmt: skip
 SIZES = ("size=", "width=", "heads=", "depth=", "model.backbone.", "+experiment=", "+protocol=")
-"""How words that choose a size begin."""
+"""Beginnings of arguments that choose the size of the model."""
 NUMBERS = {
     "length": "runner.lengths=[{}]", "batch": "runner.batch_size={}",
     "width": "model.backbone.width={}", "heads": "model.backbone.heads={}",
     "depth": "model.backbone.depth={}", "gib": "hardware.memory_limit_bytes={}",
 }  # fmt: skip
-"""Short words, as `lra run` has them."""
+"""Short arguments of `lra choose`, and the options of `lra run` that they stand for."""
 READ = {
     "runner": ("direction", "batch_size"),
     "optim": ("", "optimiser", "ema_decay", "average_after"),
@@ -49,7 +49,7 @@ READ = {
         ("hydra", "logger", "report", "results", "search", "seed", "sweep"), tuple[str, ...]()
     ),
 }
-"""What decides costs, of groups and keys that hold other options as well; "": the choice itself."""
+"""By group or key: its options that decide time and memory; "" is the choice of a file."""
 INSTEAD = {
     "optim.batch_size": "batch=8 sets how many sequences a step has",
     "results": "--results sets the results folder that is read",
@@ -57,20 +57,20 @@ INSTEAD = {
 
 
 def runs_of(words: Sequence[str]) -> list[Run]:
-    """Return one run for each model that words ask for, all families where they name none.
+    """Return one run for each model that `words` name; for all families if they name no model.
 
     Args:
-        words: As after `lra run`, with those of `NUMBERS` and `causal`. A width makes networks
-            four times as wide.
+        words: Arguments as of `lra run`, and the short ones in `NUMBERS` and `causal`. A width also
+            makes the feed-forward layers four times as wide.
 
     Raises:
-        ConfigError: A word is wrong, the length is missing, or a model is asked for twice.
+        ConfigError: An argument is wrong, the length is missing, or a model occurs twice.
     """
     keys = {word.partition("=")[0] for word in words}
-    in_full = [part for word in words for part in _in_full(word)]
+    in_full = [part for word in words for part in _expand_argument(word)]
     if "length" not in keys:
         raise ConfigError("set how long the sequences are: length=16384")
-    whole_set = "model" not in keys
+    all_families = "model" not in keys
     asked = ["-m", "runner=scaling", "runner.references=[]", "runner.batch=fixed"]
     asked += [word for key, word in (("model", "model=all"), ("batch", "runner.batch_size=1"))
               if key not in keys]  # fmt: skip
@@ -79,16 +79,16 @@ def runs_of(words: Sequence[str]) -> list[Run]:
     composed = entries([*asked, *in_full])
     runs = [typed(entry.config, tasks, memo) for entry in composed]
     names = [run.model for run in runs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(
-            f"the arguments ask for {names.count(twice)} forms of {twice}. Give each key one "
-            "value, "
-            "because families are compared in one setting"
+            f"the arguments ask for {names.count(repeated)} versions of {repeated}. Give each key "
+            "one value, because all families are compared in one setting"
         )
-    return [run for run in runs if not whole_set or run.model != FLOOR]
+    return [run for run in runs if not all_families or run.model != FLOOR]
 
 
-def _in_full(word: str) -> Iterator[str]:
+def _expand_argument(word: str) -> Iterator[str]:
+    """Yield the arguments of `lra run` that an argument of `lra choose` stands for."""
     key, separator, value = word.partition("=")
     if word == CAUSAL:
         yield "runner.direction=causal"
@@ -106,7 +106,7 @@ def _in_full(word: str) -> Iterator[str]:
             yield f"model.backbone.feed_forward_width={4 * number}"
     elif word.startswith("--") and key != "--config-dir":
         raise ConfigError(
-            f"{key}: this argument takes no dashes: {key.lstrip('-')}={value or 'VALUE'}"
+            f"{key}: type this argument without dashes: {key.lstrip('-')}={value or 'VALUE'}"
         )
     elif key not in spellings() and near(key, [*NUMBERS, CAUSAL]):
         raise UnknownName(unknown("word", key, [*NUMBERS, CAUSAL, *spellings().values()]))
@@ -116,36 +116,39 @@ def _in_full(word: str) -> Iterator[str]:
 
 
 def _refuse_unread(key: str) -> None:
-    """Refuse a word that changes no cost."""
+    """Raise ConfigError for an option that changes neither time nor memory of a family."""
     group, _, option = key.partition(".")
     if group in READ and option.partition(".")[0] not in READ[group]:
         way_out = INSTEAD.get(key, "omit it")
         raise ConfigError(
-            f"{key}: it does not change the time and memory of a family here: {way_out}"
+            f"{key}: this option does not change the time and memory of a family: {way_out}"
         )
 
 
 def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """Yield the cost of each run's model: `lra.choose` says what stands under which name."""
+    """Yield time, memory and more of each run's model, as the columns that `lra.choose` explains.
+
+    `serves` is False for a family that refuses the setting; `reason` says why a number is missing.
+    """
     costs = Costs(quick=True, kept=KeptCounts())
     forecaster = Forecaster(costs=costs, trials=False)
-    fewer = " (model=linear,s4 would be two)" if len(runs) >= MANY else ""
+    fewer = " (model=linear,s4 counts only these two)" if len(runs) >= MANY else ""
     for run in with_progress(runs, f"counting families{fewer}:"):
         cost: dict[str, Any] = {"model": run.model, "serves": True, "fits": None, "reason": ""}
         cost |= dict.fromkeys(COUNTED)
         try:
-            for part in _counted(run, forecaster):
+            for part in _count_family(run, forecaster):
                 cost |= part
         except Unsupported as error:
             cost |= {"serves": False, "reason": " ".join(str(error).split())}
         except Exception as error:  # noqa: BLE001 - what looks at contents fails in its own way
             cost["reason"] = " ".join(text_of(error).split())[:LONGEST_REASON]
-        costs.keep()  # a command that is interrupted goes on here when it is given again
+        costs.keep()  # an interrupted command continues here when it is repeated
         yield cost
 
 
-def _counted(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
-    """Yield what every model costs, and then what a token more costs a causal one."""
+def _count_family(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
+    """Yield the costs of a model; then, if it is causal, those of generating one token."""
     (_, length), *_ = run.runner.cells(run.model, 0)
     step = forecaster.counted(run, {"length": length, "mode": "step"})
     forward = forecaster.costs.of(run, Passes(1, 1, length, step=False, measured=True))
@@ -162,8 +165,8 @@ def _counted(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
         "room_bytes": step.room_bytes,
         "step_s": step.step_s,
         "prefill_s": machine.seconds(forward.work),
-        "reach": min(length, sum(length if each is None else each for each in reaches)),
-        "reason": _shares_nothing(run),
+        "reach": min(length, sum(length if reach is None else reach for reach in reaches)),
+        "reason": _remark_on_heads(run),
     }
     if model.causal:
         try:
@@ -174,26 +177,29 @@ def _counted(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
             yield {"token_s": machine.seconds(forward.work), "reason": f"no state: {error}"}
 
 
-def _shares_nothing(run: Run) -> str:
-    """Say where a family that shares heads of keys and values has as many as of queries."""
+def _remark_on_heads(run: Run) -> str:
+    """Return a remark if the option `key_value_heads` equals the heads of the queries; else ""."""
     heads = run.backbone.heads
     if heads == 1 or run.mixer_options.get("key_value_heads") != heads:
         return ""
     return (
-        f"model.mixer.key_value_heads={heads} of {heads} heads means that no heads share "
-        "keys: this equals sdpa"
+        f"model.mixer.key_value_heads={heads} with {heads} heads gives each head separate keys, "
+        "so that the model equals sdpa"
     )
 
 
 def setting_of(runs: Sequence[Run], room_bytes: float, words: Sequence[str]) -> str:
-    """Say what words ask for; families whose files change the backbone differ in that."""
+    """Return the setting in which `runs` are compared, in words: that of sdpa if it is there.
+
+    `room_bytes` is the available memory (0: not known), `words` are the arguments of the command.
+    """
     run = next((run for run in runs if run.model == "sdpa"), runs[0])
     (_, length), *_ = run.runner.cells(run.model, 0)
     backbone, hardware = run.backbone, run.hardware
     way = "causal" if facts(run, length).head in CAUSAL_HEADS else "bidirectional"
     room = f", {room_bytes / 2**30:.1f} GiB" if room_bytes > 0 else ""
     sized = any(word.startswith(SIZES) for word in words)
-    size = "" if sized else " (size=tiny, the default: the order may differ for another size)"
+    size = "" if sized else " (this is size=tiny, the default; another size may change the order)"
     return (
         f"{length:,} tokens, {way}, batch {run.config['runner']['batch_size']}; {backbone.depth} "
         f"layers of width {backbone.width}, {backbone.heads} heads, networks of "
@@ -204,21 +210,20 @@ def setting_of(runs: Sequence[Run], room_bytes: float, words: Sequence[str]) -> 
 
 
 def names_task(words: Sequence[str]) -> bool:
-    """Tell whether words name a task."""
+    """Return whether arguments name a task."""
     return any(word.startswith(("task=", "+experiment=")) for word in words)
 
 
 def why_no_scores(runs: Sequence[Run], words: Sequence[str]) -> str:
-    """Say why no score of the task is an answer to these words; "": some may be."""
+    """Return why `runs` are listed without scores of a task; "" if scores may exist."""
     first = runs[0]
     (_, length), *_ = first.runner.cells(first.model, 0)
     if not names_task(words):
-        return "scores are missing because no task is named: add one, as in task=text"
-    both_ways = Head[first.task.spec.kind.name] not in CAUSAL_HEADS
-    if both_ways and facts(first, length).head in CAUSAL_HEADS:
+        return "scores are missing because you named no task; add for example task=text"
+    bidirectional_task = Head[first.task.spec.kind.name] not in CAUSAL_HEADS
+    if bidirectional_task and facts(first, length).head in CAUSAL_HEADS:
         return (
-            f"scores are missing because those of {first.task_name} are from bidirectional "
-            "models: remove "
-            f"the argument {CAUSAL}, or name a language-modelling task"
+            f"scores are missing because only bidirectional models have scores on "
+            f"{first.task_name}: remove the argument {CAUSAL}, or name a language-modelling task"
         )
     return ""

@@ -24,11 +24,11 @@ from lra.sweep.work import CellWork
 START_S = 1.0
 """Seconds in which a cell starts, builds its model and stores its rows."""
 PROCESS_BYTES = 350 * 2**20
-"""Of a process that has imported everything, without its tensors."""
+"""Memory of a process that has imported everything, without its tensors."""
 TELLING_S = 10.0
-"""Counted seconds of a stored cell below which it tells of its start, and corrects nothing."""
+"""Stored cells of fewer counted seconds correct no forecast: their start took much of the time."""
 MOST_COMPARED = 40
-"""Stored cells that are counted to compare what they took."""
+"""At most so many stored cells are counted, to compare counted with measured time."""
 LONGEST_REASON = 300
 ALONE: Mapping[str, float] = MappingProxyType({})
 """Shares of references in a cell that is compared with no other."""
@@ -41,27 +41,28 @@ class Forecast:
     seconds: float | None = None
     """None: not known."""
     reason: str = ""
-    """Why it is not known, or what it rests on."""
+    """Why `seconds` is not known, or a remark on it."""
     basis: str = "unknown"
-    """stored: like cells took so long; corrected: counted, and corrected by stored cells; counted;
-    scaled: from other stored cells; refused: the model cannot be built; unknown."""
+    """stored: similar stored cells took this long; counted; corrected: counted, then multiplied by
+    the `correction` of stored cells; scaled: from different stored cells; refused: the model cannot
+    be built; unknown."""
     step_s: float | None = None
     steps: int | None = None
     """Optimiser steps of all stages, or timed passes of the model."""
     length: int | None = None
     """Tokens of the longest rows of a step that were counted, padding included."""
     parameters: int | None = None
-    """Numbers of the model that training moves."""
+    """The number of trained weights."""
     need_bytes: int | None = None
     """Of the model's tensors at the peak, parameters and optimiser included."""
     reference: str = ""
-    """Which of the references that are measured with the model needs the most."""
+    """The reference that needs the most memory among those measured with the model."""
     reference_need_bytes: int | None = None
-    """What that one needs, as `need_bytes`; None: there is none, or it is not known."""
+    """The `need_bytes` of this reference; None: there is none, or it is not known."""
     peak_bytes: int | None = None
-    """Of tensors in one pass, above what is alive before it."""
+    """Peak of the tensors that one pass makes, without those that exist before it."""
     room_bytes: float | None = None
-    """What a cell may use."""
+    """The memory that a cell may use."""
     correction: float = 1.0
     """Measured / counted of the nearest stored cells."""
 
@@ -72,24 +73,24 @@ class Forecast:
 
     @property
     def reference_fits(self) -> bool | None:
-        """Whether it suffices for the references; None where there are none."""
+        """Whether the memory suffices for the references; None: not known, or there are none."""
         return _within(self.reference_need_bytes, self.room_bytes)
 
     @property
     def whole_bytes(self) -> int | None:
-        """What a cell needs in which model and references come to an end."""
+        """The bytes that a cell needs so that its model and its references fit."""
         needs = [need for need in (self.need_bytes, self.reference_need_bytes) if need is not None]
         return max(needs, default=None)
 
 
 class Forecaster:
-    """Reckons cells; what they share is counted once.
+    """Forecasts the time and memory of cells; passes that cells share are counted once.
 
     Args:
-        past: stored cells, and what they took.
-        costs: what counts; a new one by default.
-        trials: whether every model is built without weights, to know what is refused.
-        together: cells that one process will run, and so compare where they can be.
+        past: stored cells with the time that they took.
+        costs: counts passes; None: a new counter.
+        trials: whether every model is built without weights, to find out which are refused.
+        together: cells that one process will run, so that they may share the timing of references.
     """
 
     def __init__(
@@ -123,23 +124,24 @@ class Forecaster:
         return self._forecasts[key]
 
     def _forecast(self, run: Run, cell: Cell, shares: Mapping[str, float]) -> Forecast:
-        near = guess(cell, self.past)
+        """Return the forecast of a cell: from similar stored cells, or a corrected count."""
+        stored_guess = guess(cell, self.past)
         try:
             if self.trials is not None:
                 self.trials.check(run, int(cell.columns["length"]))
             count = self.counted(run, cell.columns, shares)
         except Unsupported as error:
             return Forecast(seconds=START_S, basis="refused", reason=str(error))
-        except Exception as error:  # noqa: BLE001 - a plan is no place to stop for a runner's fault
+        except Exception as error:  # noqa: BLE001 - an error of a runner must not stop a plan
             reason = " ".join(text_of(error).split())[:LONGEST_REASON]
             if not isinstance(error, Uncounted):
                 reason = f"{type(error).__name__}: {reason}"
-            if near is None:
+            if stored_guess is None:
                 return Forecast(reason=reason)
-            basis = "stored" if near.alike else "scaled"
-            return Forecast(seconds=near.seconds, basis=basis, reason=reason)
-        if near is not None and near.alike:
-            return replace(count, seconds=near.seconds, basis="stored")
+            basis = "stored" if stored_guess.alike else "scaled"
+            return Forecast(seconds=stored_guess.seconds, basis=basis, reason=reason)
+        if stored_guess is not None and stored_guess.alike:
+            return replace(count, seconds=stored_guess.seconds, basis="stored")
         ratio = self.correction(cell.columns)
         if ratio is None or count.seconds is None:
             return count
@@ -151,12 +153,12 @@ class Forecaster:
     def counted(
         self, run: Run, columns: Mapping[str, Any], shares: Mapping[str, float] = ALONE
     ) -> Forecast:
-        """Return what counting alone says of a cell.
+        """Return the forecast of a cell from counted operations and the machine's rates alone.
 
         Args:
-            run: Of the cell.
-            columns: Of the cell.
-            shares: Which part of a reference's passes it takes, all where none is named.
+            run: The run of the cell.
+            columns: The columns of the cell.
+            shares: By reference: which part of its passes this cell times; all if not named.
 
         Raises:
             Unsupported: the model refuses its task.
@@ -167,15 +169,15 @@ class Forecaster:
             return Forecast(seconds=min(rough, run.control.timeout_s or rough), basis="counted")
         passes = run.runner.passes(work)
         if not passes:
-            raise Uncounted(f"{type(run.runner).__name__} does not run a model")
+            raise Uncounted(f"{type(run.runner).__name__} runs no model that could be counted")
         machine = self.machine(run)
         if machine is None:
             raise Uncounted(
-                f"the speed is unknown for hardware={run.hardware.name}: measure it with "
-                "lra doctor --rates, or give hardware.typical"
+                f"the speed of hardware={run.hardware.name} is unknown: measure it with "
+                "lra doctor --rates, or set hardware.typical"
             )
         costs = [*self._costs(run, passes)]
-        taken = [machine.seconds(cost.work) for _, cost in costs]
+        pass_seconds = [machine.seconds(cost.work) for _, cost in costs]
         process = 0 if machine.ahead else PROCESS_BYTES
         needs: dict[str, int] = {}
         for part, cost in costs:
@@ -183,16 +185,16 @@ class Forecaster:
         need = needs.pop(OWN)
         reference = max(needs, key=needs.__getitem__, default="")
         seconds = [
-            part.times * shares.get(part.name, 1.0) * s
-            for (part, _), s in zip(costs, taken, strict=True)
+            part.times * shares.get(part.name, 1.0) * one_pass
+            for (part, _), one_pass in zip(costs, pass_seconds, strict=True)
         ]
-        whole = START_S + sum(seconds)
+        total = START_S + sum(seconds)
         first, stages = passes[0], _stages(passes)
         steps = sum(p.times for p in passes[:stages])
         return Forecast(
-            seconds=min(whole, run.control.timeout_s or whole),
+            seconds=min(total, run.control.timeout_s or total),
             basis="counted",
-            step_s=taken[0] if stages == 1 else sum(seconds[:stages]) / steps,
+            step_s=pass_seconds[0] if stages == 1 else sum(seconds[:stages]) / steps,
             steps=round(steps),
             length=max(p.length for p in passes[:stages]),
             parameters=costs[0][1].parameters(run.optim if first.step else None),
@@ -202,12 +204,18 @@ class Forecaster:
             peak_bytes=max(cost.peak_bytes for _, cost in costs[:stages]),
             room_bytes=room(run, machine),
             reason="; ".join(
-                filter(None, [_seen(run, first), *(p.unknown for p in passes[stages : stages + 1])])
+                filter(
+                    None,
+                    [
+                        _remark_on_length(run, first),
+                        *(p.unknown for p in passes[stages : stages + 1]),
+                    ],
+                )
             ),
         )
 
     def _costs(self, run: Run, passes: Sequence[Passes]) -> Iterator[tuple[Passes, PassCost]]:
-        """Yield what passes cost; a reference that refuses the task is a row, and no pass."""
+        """Yield each pass with its cost, but those of a reference that refuses the task."""
         for part in passes:
             try:
                 yield part, self.costs.of(run, part)
@@ -216,7 +224,7 @@ class Forecaster:
                     raise
 
     def machine(self, run: Run) -> MachineRates | None:
-        """Return the machine that a run is meant for."""
+        """Return the rates and memory of the machine that a run is meant for; None: not known."""
         key = repr((run.hardware, threads(run)))
         if key not in self.machines:
             rates = machine_of(run.hardware, threads(run))
@@ -225,36 +233,40 @@ class Forecaster:
         return None if pair is None else pair[1]
 
     def seen(self) -> list[tuple[HardwareProfile, MachineRates]]:
-        """Return the profiles that were reckoned with, and what is known of each."""
+        """Return the hardware profiles of the forecasts, each with the rates of its machine."""
         return [pair for pair in self.machines.values() if pair is not None]
 
     def correction(self, columns: Mapping[str, Any]) -> float | None:
-        """Return measured / counted of the nearest stored cells; None where there are none."""
-        near: dict[tuple[bool, ...], list[float]] = {}
+        """Return measured / counted time, the median over the stored cells most like `columns`.
+
+        None if no stored cell has the same runner and machine.
+        """
+        by_distance: dict[tuple[bool, ...], list[float]] = {}
         for past, ratio in self.ratios():
-            same = ("runner", "device", "hardware", "threads", "precision")
-            if any(past.columns.get(name) != columns[name] for name in same):
+            required = ("runner", "device", "hardware", "threads", "precision")
+            if any(past.columns.get(name) != columns[name] for name in required):
                 continue
             distance = tuple(
                 past.columns.get(name) != columns[name] for name in ("model", "task", "length")
             )
-            near.setdefault(distance, []).append(ratio)
-        return median(near[min(near)]) if near else None
+            by_distance.setdefault(distance, []).append(ratio)
+        return median(by_distance[min(by_distance)]) if by_distance else None
 
     def ratios(self) -> list[tuple[Past, float]]:
-        """Return the stored cells that can be counted, with measured / counted of each."""
+        """Return stored cells that can be counted, each with its measured / counted time."""
         if self._ratios is None:
             self._ratios = []
             for past in self.past:
                 if len(self._ratios) >= MOST_COMPARED:
                     break
-                counted = self._counted_again(past)
+                counted = self._count_stored(past)
                 seconds = None if counted is None else counted.seconds
                 if seconds is not None and seconds >= TELLING_S:
                     self._ratios.append((past, past.took_s / seconds))
         return self._ratios
 
-    def _counted_again(self, past: Past) -> Forecast | None:
+    def _count_stored(self, past: Past) -> Forecast | None:
+        """Return the forecast of a stored cell by counting; None if it cannot be counted."""
         try:
             return self.counted(typed(past.config), past.columns, past.shares)
         except Exception:  # noqa: BLE001 - of an older version, or a package that is not here
@@ -266,12 +278,12 @@ def _within(need: int | None, room: float | None) -> bool | None:
 
 
 def threads(run: Run) -> int:
-    """Return the CPU threads of a cell."""
+    """Return the number of CPU threads of a cell."""
     return run.hardware.timing_threads() if run.runner.timed else run.hardware.training_threads
 
 
 def room(run: Run, machine: MachineRates) -> float | None:
-    """Return the bytes that one cell may use."""
+    """Return the bytes that one cell may use; None: not known."""
     hardware = run.hardware
     if hardware.memory_limit_bytes is not None:
         return float(hardware.memory_limit_bytes)
@@ -284,15 +296,15 @@ def room(run: Run, machine: MachineRates) -> float | None:
 
 
 def _stages(passes: Sequence[Passes]) -> int:
-    """Return how many of the passes, from the first on, are the steps of one training."""
+    """Return how many passes at the beginning are steps of one training; 1 if it is measured."""
     if not passes[0].step or passes[0].measured:
         return 1
     return next((n for n, part in enumerate(passes) if not part.step), len(passes))
 
 
-def _seen(run: Run, first: Passes) -> str:
-    """Say where the length is the longest, for want of data."""
+def _remark_on_length(run: Run, first: Passes) -> str:
+    """Return a remark if missing data are counted at the longest length of the task; else ""."""
     spec = run.task.spec
     if not run.runner.data or padded_length(run.task, "train", first.rows)[1]:
         return ""
-    return f"the data are missing: every example is counted with {spec.max_length:,} tokens"
+    return f"the data are missing, so every example is counted as {spec.max_length:,} tokens"

@@ -26,7 +26,7 @@ from lra.runners.records import SCHEMA, Memo
 from lra.tasks.data.sources import remembered_sha256
 
 Rate = float | list[float]
-"""Of dropout: one for all layers, or one for each."""
+"""Rate of dropout: one for all layers, or one for each."""
 
 
 class CellIdentity(NamedTuple):
@@ -55,16 +55,16 @@ def identity(
     rates: dict[str, Rate],
     memo: Memo | None = None,
 ) -> CellIdentity:
-    """Return what decides the numbers of one cell of a run.
+    """Return what decides the numbers of one cell of a run, in two forms.
 
-    Cells share equal parts of it, which `memo` holds: nothing may change them.
+    Cells share equal parts through `memo`, so that the returned mappings must not be changed.
 
     Args:
         run: the run.
-        mode: of the cell.
-        length: of the cell, in tokens.
+        mode: the mode of the cell.
+        length: the length of the cell, in tokens.
         started: keys of the trainings that the cell starts from, by their names.
-        place: the folder of the user's own files: see `lra.runners.records.Cell`.
+        place: the folder of the user's files: see `lra.runners.records.Cell`.
         device: name of the CPU or GPU.
         rates: dropout rates found so far: see `attention_dropout`.
         memo: objects that the cells of the sweep share; None: shared with no other cell.
@@ -72,15 +72,20 @@ def identity(
     memo = memo or Memo()
     name, plugins = str(run.config["runner"]["name"]), list(run.config["plugins"])
     hardware, kind = run.hardware, run.runner
-    options, options_set = memo.of(name, (kind,), partial(_runner_parts, name, kind))
-    task, task_set = memo.of(
+    options, options_changed = memo.of(name, (kind,), partial(_runner_parts, name, kind))
+    task, task_changed = memo.of(
         ("task", run.task_name, kind.data),
         (run.task, run.task_options, place),
         partial(_task_parts, run, plugins, place),
     )
-    places = {"mode": mode, "length": length}
-    whole: dict[str, Any] = {"schema": SCHEMA, "runner": options, **places, "task": task}
-    less: dict[str, Any] = {"schema": SCHEMA, "runner": options_set, **places, "task": task_set}
+    axes = {"mode": mode, "length": length}
+    described: dict[str, Any] = {"schema": SCHEMA, "runner": options, **axes, "task": task}
+    changed: dict[str, Any] = {
+        "schema": SCHEMA,
+        "runner": options_changed,
+        **axes,
+        "task": task_changed,
+    }
     if kind.models:
         shared = {
             "model": run.model,
@@ -90,7 +95,7 @@ def identity(
             "matmul_precision": str(hardware.matmul_precision),
             "compile": hardware.compile,
         }
-        mixer, mixer_set = memo.of(
+        mixer, mixer_changed = memo.of(
             ("mixer", run.model),
             (run.mixer_options, place),
             partial(_mixer_parts, run, plugins, place),
@@ -100,36 +105,36 @@ def identity(
             (run.mixer_options, run.backbone, run.task, kind),
             partial(attention_dropout, run, length, rates),
         )
-        backbone, backbone_set = memo.of(
+        backbone, backbone_changed = memo.of(
             ("backbone", repr(rate)), (run.backbone,), partial(_backbone_parts, run.backbone, rate)
         )
-        whole |= {**shared, "mixer": mixer, "backbone": backbone}
-        less |= {**shared, "mixer": mixer_set, "backbone": backbone_set}
+        described |= {**shared, "mixer": mixer, "backbone": backbone}
+        changed |= {**shared, "mixer": mixer_changed, "backbone": backbone_changed}
         if references := memo.of("references", (kind,), partial(_references, kind.beside)):
-            whole["references"] = less["references"] = references
+            described["references"] = changed["references"] = references
     if kind.timed:
-        whole["machine"] = less["machine"] = memo.of(
+        described["machine"] = changed["machine"] = memo.of(
             ("machine", device), (hardware,), partial(_machine, hardware, device)
         )
-        if kind.parallel:  # they are what is measured
-            whole["threads"] = less["threads"] = hardware.training_threads
+        if kind.parallel:  # this runner measures how threads and processes speed up a training
+            described["threads"] = changed["threads"] = hardware.training_threads
             if hardware.processes > 1:
-                whole["processes"] = less["processes"] = hardware.labels()
+                described["processes"] = changed["processes"] = hardware.labels()
     elif hardware.device is Device.cpu and kind.models:
         # Numbers are added in another order with more threads, so that sums differ by rounding.
         # The key has the count only where it is not 1, the default.
-        whole["threads"] = hardware.training_threads
+        described["threads"] = hardware.training_threads
         if hardware.training_threads != 1:
-            less["threads"] = hardware.training_threads
+            changed["threads"] = hardware.training_threads
     if kind.trains:
-        if hardware.processes > 1:  # the numbers are those of one process, but for rounding
-            whole["processes"] = hardware.labels()
-        whole["optim"], less["optim"] = memo.of(
+        if hardware.processes > 1:  # several processes give the numbers of one, except rounding
+            described["processes"] = hardware.labels()
+        described["optim"], changed["optim"] = memo.of(
             "optim", (run.optim,), partial(_optim_parts, run.optim)
         )
     if started:
-        whole["trainings"] = less["trainings"] = dict(started)
-    return CellIdentity(less, whole)
+        described["trainings"] = changed["trainings"] = dict(started)
+    return CellIdentity(changed, described)
 
 
 Parts = tuple[dict[str, Any], dict[str, Any]]
@@ -170,6 +175,7 @@ def _mixer_parts(run: Run, plugins: list[str], place: Mapping[str, str]) -> Part
 
 
 def _machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
+    """Return what decides a timing, apart from model and data: machine, threads and PyTorch."""
     return {
         "name": device,
         "threads": hardware.timing_threads(),
@@ -220,12 +226,13 @@ def _family(
     place: Mapping[str, str],
     choice: Choice,
 ) -> dict[str, Any]:
+    """Return the version of a family, and the options of it that `choice` picks."""
     class_path = str(options["class_path"])
     family = locate(class_path, plugins)
-    # A class counts changes of its variant `lra` apart, so that other variants keep their keys.
-    of_variant = getattr(family, "lra_version", 0) if options.get("variant") == "lra" else 0
+    # A class has a second version number for its variant `lra`: other variants keep their keys.
+    variant_version = getattr(family, "lra_version", 0) if options.get("variant") == "lra" else 0
     return {
-        "version": getattr(family, "version", 1) + of_variant,
+        "version": getattr(family, "version", 1) + variant_version,
         **_unregistered_class("model", name, class_path, place),
         **choice(family, {k: v for k, v in options.items() if k != "class_path"}),
     }
@@ -286,7 +293,7 @@ def attention_dropout(run: Run, length: int, rates: dict[str, Rate]) -> Rate:
     Args:
         run: the run.
         length: of the cell, in tokens.
-        rates: found so far, by model; gains this one. Runs that differ in seed share an entry.
+        rates: the rates found so far, by model; the new one is added. Seeds share an entry.
     """
     if not run.backbone.attention_dropout:
         return 0.0

@@ -1,8 +1,7 @@
-"""What counting found, kept in the cache of this machine for the next command that asks.
+"""Counts of passes, stored in this machine's cache for the commands that follow.
 
-A count is kept under what decides it, and the hash of every source that it depends on: all that
-`lra.sweep.costs` and the classes of the model reach by imports, those of a plug-in among them. A
-source, or a version of PyTorch, that changed is another one.
+The key of a count holds everything that decides it, and a hash of the version of PyTorch and of
+every source file that `lra.sweep.costs` and the classes of the model import, plug-ins included.
 """
 
 import json
@@ -18,13 +17,13 @@ from lra.runners.storage.fingerprint import Seen, digests, summary
 from lra.sweep.identity import version
 
 MOST = 8192
-"""Counts that are kept."""
+"""Counts that the file may hold; the oldest ones are dropped."""
 COUNTER = "lra.sweep.costs"
 """The module that counts."""
 
 
 class KeptCounts:
-    """Counts in a file of the cache; a file that is damaged counts for nothing."""
+    """Reads and writes the counts in a file of the cache. A damaged file counts as empty."""
 
     def __init__(self) -> None:
         self.file = data_root() / "hashes" / "counts.json"
@@ -34,34 +33,35 @@ class KeptCounts:
         self._seen: Seen = {}
 
     def place(self, run: Run, name: str, key: str) -> str | None:
-        """Return where the count of a pass is kept; None: nowhere, as its sources are not known.
+        """Return the key of a pass in the file; None: it is not stored, as a source is unreadable.
 
         Args:
-            run: Whose pass it is.
-            name: Of the reference, or `OWN`.
-            key: What decides the count besides sources.
+            run: The run that has the pass.
+            name: The name of the reference, or `OWN` for the model of the run.
+            key: Everything that decides the count, except the sources.
         """
         sources = self._hash(tuple(sorted({*_modules(run, name)})))
         return None if sources is None else f"{sources} {key}"
 
     def get(self, place: str | None) -> list[float] | None:
-        """Return what is kept there."""
+        """Return the numbers of the count that is stored under a key; None: there are none."""
         return None if place is None else self.numbers.get(place)
 
     def add(self, place: str | None, numbers: list[float]) -> None:
-        """Take a count, to be written by `write`."""
+        """Add a count in memory; `write` stores it. A `place` of None drops it."""
         if place is not None:
             self.numbers[place], self.added = numbers, True
 
     def write(self) -> None:
-        """Write the newest counts, where there are new ones, if they can be written."""
+        """Add the new counts, if any, to the file, as far as it can be written."""
         if self.added:
             self.added = False
-            there: dict[str, list[float]] = json.loads(read_kept(self.file) or "{}")
-            newest = [*{**there, **self.numbers}.items()][-MOST:]
+            in_file: dict[str, list[float]] = json.loads(read_kept(self.file) or "{}")
+            newest = [*{**in_file, **self.numbers}.items()][-MOST:]
             keep(self.file, json.dumps(dict(newest)))
 
     def _hash(self, modules: tuple[str, ...]) -> str | None:
+        """Return a hash of PyTorch's version and all sources of modules; None: unreadable."""
         if modules not in self._sources:
             try:
                 sources = summary(digests((COUNTER, *modules), self._seen))
@@ -73,6 +73,6 @@ class KeptCounts:
 
 
 def _modules(run: Run, name: str) -> Iterator[str]:
-    """Yield the modules of the classes of a model, or of a reference."""
+    """Yield the modules of the classes of a run's model (`OWN`), or of the reference `name`."""
     options: Any = run.mixer_options if name == OWN else bundled_family(name, "runner.references")
     yield from (path.rpartition(".")[0] for path in paths_in(options, "class_path"))

@@ -19,14 +19,14 @@ LABELLED = (
     "runner.learning_rate", "runner.decay", "runner.evaluate_splits", "runner.tuned",
     "runner.transferred",
 )  # fmt: skip
-"""What the labels or the mode of a row name already, and reports with them."""
+"""Options that a label or the mode of a row names already, so that reports show them."""
 SCORED = ("alibi", "t5", "shaw", "transformer_xl")
-"""Positions without which attention runs in a fused kernel, and memory grows with the length."""
+"""Positions that add a term to every score of attention, so that no fused kernel can be used."""
 SIZES = ("depth", "width", "heads", "head_width", "feed_forward_width")
 PLACE = ("task_version", "source", "length")
-"""What columns of tables are by, next to the task."""
+"""Columns of rows that, with the task, decide the column of a table."""
 TRAININGS = "trainings."
-"""Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""
+"""Beginning of the options that hold the keys of the trainings that a cell starts from."""
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, str]:
@@ -39,6 +39,7 @@ def flatten(node: Any, prefix: str = "") -> dict[str, str]:
 
 
 def _put(flat: dict[str, str], node: Mapping[str, Any], prefix: str) -> None:
+    """Add the values of a nested mapping to `flat`; each dotted key begins with `prefix`."""
     for key, value in node.items():
         if isinstance(value, Mapping):
             _put(flat, value, f"{prefix}{key}.")
@@ -51,20 +52,19 @@ def with_distinct_names(
 ) -> "pd.DataFrame":
     """Return `rows` with distinct model names where one name stands for several configurations.
 
-    Cells of the same model, task, runner and protocol whose identities differ in more than length,
-    mode and seed are different things: their names gain the keys that differ, as in
-    `performer (features=64)`. A table that averaged over them would be wrong. An option that
-    is younger than some of the cells tells them from the others only where it is not its default.
-    Protocols are distinguished by their labels (`lra.reports.rows.prepare`), not by all that they
-    set.
+    A table must not average cells of one model, task, runner and protocol that differ in more than
+    length, mode and seed. Their names therefore gain the options that differ, for example
+    `performer (features=64)`. If a cell is older than an option, it counts as a cell with the
+    option's default value. Protocols are distinguished by their labels (`lra.reports.rows.prepare`)
+    instead of everything that they set.
 
     Args:
         rows: frame with the columns of `lra.runners.records.COLUMNS`.
-        cells: cell.json of each cell by its key, of which `described` and `identity` are read.
+        cells: cell.json of each cell by its key; `described` and `identity` are read.
 
     Returns:
-        The rows; `model` is the name to display, and two columns more say what it is made of:
-        `family`, the name as stored, and `options`, a mapping of those that differ, by dotted name.
+        The rows with the name to display in `model`, and with two further columns: `family`, the
+        name as stored, and `options`, a mapping of the differing options, by dotted name.
     """
     import pandas as pd
 
@@ -88,14 +88,14 @@ def with_distinct_names(
         for cell in group["cell"]:
             flat[cell] = flat_options(cells.get(cell, {}).get("described", {}))
             set_by_hand[cell] = {*flat_options(cells.get(cell, {}).get("identity", {}))}
-        _fill(flat, set_by_hand)
+        _fill_defaults(flat, set_by_hand)
         keys = sorted(set().union(*flat.values()))
-        fixed = _fixed(flat, set_by_hand)
-        unnamed = [key for key in keys if not key.startswith(LABELLED) and key not in fixed]
-        seeds = {cell: _of_training(cells.get(cell, {}).get("described", {})) for cell in flat}
+        fixed_options = _options_of_variants(flat, set_by_hand)
+        unnamed = [key for key in keys if not key.startswith(LABELLED) and key not in fixed_options]
+        seeds = {cell: _seed_and_schema(cells.get(cell, {}).get("described", {})) for cell in flat}
         differing = [key for key in unnamed if _differs(key, flat, seeds)]
-        differing = [key for key in differing if not _told_by_place(key, flat, places)]
-        # What else differs says better how the weights came about than the key of a training.
+        differing = [key for key in differing if not _follows_from_place(key, flat, places)]
+        # The key of a training is named only if nothing else differs: options say more to readers.
         differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
         for cell, values in flat.items() if differing else ():
             by_cell[model, cell] = {key: values.get(key, "none") for key in differing}
@@ -107,36 +107,39 @@ def with_distinct_names(
 
 
 def with_backbones(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
-    """Return rows with columns of their backbones, which names of models leave out.
+    """Return rows with three columns about the backbone, which names of models do not mention.
 
-    They are `positions`, "" where they are not known; `scored`, those that score every pair of
-    tokens ("" of others), and `size`, the sizes of the backbone, by which references of one name
-    are told apart.
+    They are `positions` ("": not known); `scored`, the positions again if they are in `SCORED`,
+    else ""; and `size`, the sizes of the backbone, which distinguish references of one name.
 
     Args:
-        rows: with the key of each row's cell.
-        cells: as of `with_distinct_names`.
+        rows: have the key of their cell in the column `cell`.
+        cells: cell.json of each cell, by key.
     """
     known = {}
     for key, cell in cells.items():
-        node = cell.get("identity", {}).get("backbone", {})
-        spelt = cell.get("described", {}).get("backbone", {})
-        size = str({name: node[name] for name in SIZES if name in node})
-        own = str(node.get("positions", ""))
-        known[key] = own if own in SCORED else "", size, own or str(spelt.get("positions", ""))
-    found = [known.get(key, ("", "", "")) for key in rows["cell"]]
-    columns = zip(*found, strict=True) if found else [()] * 3
+        backbone = cell.get("identity", {}).get("backbone", {})
+        described = cell.get("described", {}).get("backbone", {})
+        size = str({name: backbone[name] for name in SIZES if name in backbone})
+        set_positions = str(backbone.get("positions", ""))
+        known[key] = (
+            set_positions if set_positions in SCORED else "",
+            size,
+            set_positions or str(described.get("positions", "")),
+        )
+    facts = [known.get(key, ("", "", "")) for key in rows["cell"]]
+    columns = zip(*facts, strict=True) if facts else [()] * 3
     return rows.assign(**dict(zip(("scored", "size", "positions"), columns, strict=True)))
 
 
 def flat_options(described: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options of a cell by dotted name, as text; without its seed and the like."""
+    """Return the options of a cell as text, by dotted name, without those in `AXES`."""
     options = flatten({k: v for k, v in described.items() if k not in AXES})
     return options | flatten(described.get("runner", {}), "runner.")
 
 
-def _fill(flat: Mapping[str, dict[str, str]], set_by_hand: Mapping[str, set[str]]) -> None:
-    """Give cells that are older than an option its default, where another cell has it."""
+def _fill_defaults(flat: Mapping[str, dict[str, str]], set_by_hand: Mapping[str, set[str]]) -> None:
+    """Add the default of an option to cells that are older than it, if another cell has it."""
     usual = {
         key: value
         for cell, values in flat.items()
@@ -147,28 +150,32 @@ def _fill(flat: Mapping[str, dict[str, str]], set_by_hand: Mapping[str, set[str]
         values.update({key: value for key, value in usual.items() if key not in values})
 
 
-def _fixed(flat: Mapping[str, Mapping[str, str]], set_by_hand: Mapping[str, set[str]]) -> set[str]:
-    """Return the options that nobody set and that variants fix: the label of one says all."""
+def _options_of_variants(
+    flat: Mapping[str, Mapping[str, str]], set_by_hand: Mapping[str, set[str]]
+) -> set[str]:
+    """Return the options that only the variants of a model decide, as nobody set them.
+
+    The label `variant` already distinguishes cells that differ in these. Empty for one variant.
+    """
     if len({values.get("mixer.variant") for values in flat.values()}) < 2:
         return set()
     every = {key for values in flat.values() for key in values if key.startswith("mixer.")}
     return every.difference(*set_by_hand.values())
 
 
-def _of_training(described: Mapping[str, Any]) -> str:
-    """Return what cells share whose trainings may have one key: the seed and the schema."""
+def _seed_and_schema(described: Mapping[str, Any]) -> str:
+    """Return seed and schema of a cell: only cells with the same ones can share a training."""
     return f"{described.get('seed')} {described.get('schema')}"
 
 
 def cell_model_name(cell: Mapping[str, Any]) -> str:
-    """Return the name of a cell's model, with its mixer's options that differ from its YAML file.
+    """Return the name of a cell's model with the options that differ from its YAML file.
 
-    Nothing but the cell decides it, unlike the names that `with_distinct_names` gives for one
-    report. A family of another package is named by the words of the command line that set its
-    options.
+    The cell alone decides this name, while `with_distinct_names` compares the cells of a report. A
+    family from another package is named by the arguments of the command that set its options.
 
     Args:
-        cell: its cell.json.
+        cell: the content of its cell.json.
     """
     model = str(cell["columns"]["model"])
     options = flatten(cell.get("described", {}).get("mixer", {}))
@@ -176,7 +183,7 @@ def cell_model_name(cell: Mapping[str, Any]) -> str:
     usual = _defaults(model)
     if usual is not None:
         changed = {key: value for key, value in options.items() if usual.get(key) != value}
-        if options.get("variant", FAITHFUL) != FAITHFUL:  # which fixes others, as its name says
+        if options.get("variant", FAITHFUL) != FAITHFUL:  # the variant fixes other options
             set_by_hand = flatten(cell.get("identity", {}).get("mixer", {}))
             changed = {key: value for key, value in changed.items() if key in set_by_hand}
     else:
@@ -188,6 +195,7 @@ def cell_model_name(cell: Mapping[str, Any]) -> str:
 
 @cache
 def _defaults(model: str) -> Mapping[str, str] | None:
+    """Return the mixer's options in the YAML file of a family; None: the family is not lra's."""
     file = ours() / "model" / f"{model}.yaml"
     if not file.is_file():
         return None
@@ -196,10 +204,10 @@ def _defaults(model: str) -> Mapping[str, str] | None:
     return options
 
 
-def _told_by_place(
+def _follows_from_place(
     key: str, flat: Mapping[str, Mapping[str, str]], places: Mapping[str, set[tuple[Any, ...]]]
 ) -> bool:
-    """Return whether an option of the task is told by the places of a table alone."""
+    """Return whether `key` is an option of the task that follows from the columns in `PLACE`."""
     if not key.startswith("task."):
         return False
     by_place: dict[tuple[Any, ...], set[str | None]] = {}
@@ -210,7 +218,7 @@ def _told_by_place(
 
 
 def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, str]) -> bool:
-    """Return whether cells differ in `key`; in a training, those of one seed that have it."""
+    """Return whether cells differ in `key`; the key of a training must differ at one seed."""
     if not key.startswith(TRAININGS):
         return len({values.get(key) for values in flat.values()}) > 1
     by_seed: dict[str, set[str]] = {}

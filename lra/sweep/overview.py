@@ -1,9 +1,10 @@
-"""What a dry run prints: every cell, whether it is done, and why it is not."""
+"""What a dry run prints: every cell, whether it is done, and if not, why."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lra.composition.task_name import NONE
+from lra.conf.short_values import number_of
 from lra.runners.records import Cell, Status, legible
 from lra.runners.storage.claims import is_stale
 from lra.runners.storage.fingerprint import changes, summary
@@ -30,12 +31,12 @@ LONGEST_FAULT = 800
 
 
 def overview(sweep: Sweep) -> Iterator[str]:
-    """Yield a line for each cell, done or to do and why, and one for all with the time to expect.
+    """Yield a line for each cell, with its state and the reason, then a line about all cells.
 
-    Reads, and writes nothing.
+    The last line has the counts and the expected time. Nothing is written.
     """
     store = sweep.store
-    index = RowsIndex(store.root)  # which is not written here
+    index = RowsIndex(store.root)  # only read here
     complete = {p.cell.key: is_done(p, index) for p in sweep.planned}
     needed = {
         source.key: planned.cell.key
@@ -64,69 +65,66 @@ def overview(sweep: Sweep) -> Iterator[str]:
         yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{under}{why and f': {why}'}"
     for task, fault in _lacking(waiting).items():
         yield (
-            f"the data of {task} are missing, and each of its runs ends with a row that says "
-            "so: "
-            f"{fault}"
+            f"the data of task={task} are missing, so that each run of this task ends with a row "
+            f"that gives the reason: {fault}"
         )
     yield from unprepared_tasks(waiting)
     total, left = len(sweep.planned), len(waiting)
     refused = sum(forecast.basis == "refused" for _, forecast in pairs)
-    line = f"{total} run{'s' * (total != 1)}"
+    line = f"{total} run{'s' * (total != 1)} in {sweep.root}: {total - left} done, {left} to do"
     if (runs := len(sweep.of_words)) < total - sum(planned.beside for planned in sweep.planned):
-        line += (
-            f" of {runs} configuration{'s' * (runs != 1)}, one for each mode, length and training,"
-        )
-    line += f" in {sweep.root}: {total - left} done, {left} to do"
-    line += f", {refused} of them refused" if refused else ""
+        line += f"; each of {number_of(runs, 'configuration')} has a run for each mode, length and "
+        line += "training"
+    line += f"; {number_of(refused, 'run')} will be refused" if refused else ""
     line += f"; {announcement(pairs)}" if waiting else ""
     limits = [float(p.run.config["runner"]["timeout_s"]) for p in waiting if p.beside]
     if limits:
-        line += f"; each of the baselines takes at most {format_duration(max(limits))}, and "
-        line += "runner.baselines=false skips them"
+        longest = format_duration(max(limits))
+        line += f"; a run of baselines takes at most {longest}, and runner.baselines=false skips it"
     yield line
 
 
 def refusals(pairs: Forecasts, titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each cell that will be a row with the reason for which it is refused.
+    """Yield a line for each cell whose model is refused, with the reason that its row will have.
 
     Args:
         pairs: cells to run, each with its forecast.
-        titles: what cells are called, by key.
+        titles: the names of cells, by key.
     """
     refused = [pair for pair in pairs if pair[1].basis == "refused"]
     for planned, forecast in refused[:MOST_REFUSED]:
         yield f"{REFUSED:8} {titles[planned.cell.key]}: {legible(forecast.reason, LONGEST_REASON)}"
     if (more := len(refused) - MOST_REFUSED) > 0:
-        yield f"{REFUSED:8} {more:,} more: runner.dry_run=true lists them all"
+        yield f"{REFUSED:8} {more:,} more runs, which runner.dry_run=true lists"
 
 
 def _expected(forecast: Forecast) -> tuple[str, str]:
-    """Return the state of a cell to do, and what is expected of it."""
+    """Return the state of a cell that is to be run, and its expected time or why it is unknown."""
     if forecast.basis == "refused":
         return REFUSED, legible(forecast.reason, LONGEST_REASON)
-    if forecast.reason == NO_TIME:  # which the last line says of all
+    if forecast.reason == NO_TIME:  # the last line of the overview says this once for all cells
         return TO_DO, ""
     if forecast.seconds is None:
-        return TO_DO, f"the time is unknown ({legible(forecast.reason, LONGEST_REASON)})"
+        return TO_DO, f"its time is unknown ({legible(forecast.reason, LONGEST_REASON)})"
     takes = format_duration(forecast.seconds)
     needs = [
-        (forecast.fits, "its", forecast.need_bytes),
+        (forecast.fits, "the model", forecast.need_bytes),
         (
             forecast.reference_fits,
-            f"the reference {forecast.reference}'s",
+            f"the reference {forecast.reference}",
             forecast.reference_need_bytes,
         ),
     ]
-    for fits, whose, size in needs:
+    for fits, name, size in needs:
         if fits is False:
             need, room = (f"{(n or 0) / 2**30:,.3g} GiB" for n in (size, forecast.room_bytes))
-            takes += f", but {whose} {need} will not fit into {room}"
+            takes += f", but {name} needs {need} of memory, and only {room} are available"
             break
     return TO_DO, takes
 
 
 def _lacking(waiting: Sequence[PlannedCell]) -> dict[str, str]:
-    """Return why the data of tasks cannot be had, by the task, as far as planning knows."""
+    """Return why the data of a task are missing, by task, as far as planning can find out."""
     return {
         planned.run.task_name: fault
         for planned in waiting
@@ -135,17 +133,17 @@ def _lacking(waiting: Sequence[PlannedCell]) -> dict[str, str]:
 
 
 def unprepared_tasks(waiting: Iterable[PlannedCell]) -> Iterator[str]:
-    """Yield a line for each task whose files may be had, and are not made ready here."""
-    found = ((planned.run.task_name, unready(planned)) for planned in waiting)
-    for name, task in {name: task for name, task in found if task is not None}.items():
+    """Yield a line for each task whose data can be prepared and are not prepared yet."""
+    unprepared = ((planned.run.task_name, unready(planned)) for planned in waiting)
+    for name, task in {name: task for name, task in unprepared if task is not None}.items():
         yield (
-            f"{name} is not prepared in {task.folder}: lra data prepare {name}; lra run and "
-            "lra submit try to prepare it first"
+            f"{name} is not prepared in {task.folder}: type lra data prepare {name}, or let lra "
+            "run or lra submit prepare it"
         )
 
 
 def unready(planned: PlannedCell) -> StoredTask | None:
-    """Return the task of a cell whose files can be looked for, and are not ready here."""
+    """Return the task of a cell if its data can be prepared and are not yet; otherwise None."""
     task = planned.run.task
     if not planned.run.runner.data or not isinstance(task, StoredTask) or task.lacking is not None:
         return None
@@ -160,17 +158,23 @@ def _fault(planned: PlannedCell) -> str | None:
 def _done(
     planned: PlannedCell, dependant: str | None, store: Store, index: RowsIndex
 ) -> tuple[str, str]:
-    """Return state and reason of a cell that has its rows, whose weights `dependant` may need."""
+    """Return state and reason of a cell that has its rows.
+
+    `dependant` is the key of a cell that starts from its weights; None: there is none.
+    """
     stored = index.summary(planned.cell.key, planned.cell.fingerprint)
     statuses = store.statuses(planned.cell) if stored is None else stored.statuses
     if dependant and statuses == {Status.ok} and missing_weights(planned.cell, store):
-        return TO_DO, f"its weights are missing, and {dependant} starts from them"
+        return TO_DO, f"its weights are missing, and run {dependant} starts from them"
     failures = sorted(str(status) for status in statuses - {Status.ok})
     return "done" + (f" ({', '.join(failures)})" if failures else ""), ""
 
 
 def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) -> Iterator[str]:
-    """Yield why a cell runs, and what is known of how."""
+    """Yield why a cell is to be run, and what will happen to it, as far as that is known.
+
+    `complete` says for each cell, by key, whether it has all its rows.
+    """
     cell = planned.cell
     yield _why(cell, store, planned.run.control.retry)
     step = step_reached(store.checkpoint_folder(cell))
@@ -181,41 +185,44 @@ def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) ->
         if claim.exists() and not is_stale(claim):
             yield "another sweep is working on it"
     except OSError as error:
-        yield f"its claim {claim} cannot be read ({error.strerror})"
+        yield f"the file {claim}, by which a sweep claims it, cannot be read ({error.strerror})"
     lacking = getattr(planned.run.task, "lacking", None)
     if planned.run.runner.data and lacking is not None:
-        yield f"its data are missing ({legible(str(lacking), LONGEST_REASON)})"
+        yield f"the data of its task are missing ({legible(str(lacking), LONGEST_REASON)})"
     if packages := planned.run.runner.lacking(planned.run.model):
         yield (
-            "each becomes a row saying that a package is missing "
+            "a part of it becomes a row that says which package is missing "
             f"({legible(packages, LONGEST_REASON)})"
         )
     sources = planned.trainings.values()
     if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
-        yield f"after the training {', '.join(to_do)}"
+        yield f"it starts after the training {', '.join(to_do)}"
     elif any(store.statuses(source) != {Status.ok} for source in sources):
         end = known_ending(planned, [], store)
         if end is not None:
-            yield f"it will be {end[0]} ({legible(end[1], LONGEST_REASON)})"
+            yield f"its status will be {end[0]} ({legible(end[1], LONGEST_REASON)})"
 
 
 def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:
+    """Return why a cell has to run, though it may have run before; `retry` names statuses."""
     folder = store.cell_folder(cell.key)
     rows = folder / f"rows-{cell.fingerprint}.jsonl"
     if rows.exists():
         try:
             if store.complete(cell, retry):
-                return "its data were missing"
+                return "the data of its task were missing"
             again = sorted(str(status) for status in store.statuses(cell) if status in retry)
         except BadStore as error:
-            return f"its rows are damaged: {legible(str(error), LONGEST_REASON)}"
-        ended = f"ended as {', '.join(again)}" if again else "was disturbed while it was measured"
-        return f"{ended}, and runner.retry asks for it"
+            return f"its stored rows are damaged: {legible(str(error), LONGEST_REASON)}"
+        ended = (
+            f"it ended as {', '.join(again)}" if again else "it was disturbed while it was measured"
+        )
+        return f"{ended}, and runner.retry repeats such runs"
     others = [path for path in _readable_rows_files(folder) if path != rows]
     if not others:
-        return "never run" if not folder.exists() else "begun, and never ended"
+        return "never run" if not folder.exists() else "it was started and has not ended"
     newest = max(others, key=lambda path: path.stat().st_mtime_ns)
-    return f"code changed since it ran ({_changed(newest, cell)})"
+    return f"it has results, but code changed since it ran ({_changed_code(newest, cell)})"
 
 
 def _readable_rows_files(folder: Path) -> list[Path]:
@@ -225,8 +232,8 @@ def _readable_rows_files(folder: Path) -> list[Path]:
         return []
 
 
-def _changed(rows: Path, cell: Cell) -> str:
-    """Return which modules changed since a rows file was written."""
+def _changed_code(rows: Path, cell: Cell) -> str:
+    """Return the names of the modules that changed since a rows file was written."""
     try:
         environment = read_object(rows.with_name(f"environment-{fingerprint_of(rows)}.json"))
     except BadStore:
@@ -234,14 +241,14 @@ def _changed(rows: Path, cell: Cell) -> str:
     before = environment.get("sources")
     stored = {str(k): str(v) for k, v in before.items()} if isinstance(before, dict) else {}
     if summary(stored) != fingerprint_of(rows):
-        return "the changed files are not recorded"
+        return "which files changed is not recorded"
     modules = changes(stored, cell.sources)
     more = len(modules) - MOST_NAMED
     return ", ".join(modules[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def step_reached(folder: Path) -> str | None:
-    """Return at which step a training can go on, in words; None where it begins again."""
+    """Return at which step a training resumes, in words; None if it has no checkpoint."""
     checkpoints = Checkpoints(folder)
     if not checkpoints.present():
         return None

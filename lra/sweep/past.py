@@ -1,4 +1,4 @@
-"""What stored cells took, and what one like them may take."""
+"""Reads the time that stored cells took, and guesses that of a similar cell."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,23 +16,23 @@ from lra.runners.store import Store
 from lra.sweep.sweep import PlannedCell
 
 MOST_READ = 150
-"""Stored cells to look at: a tenth of a second."""
+"""Stored cells that are read for each kind of likely ones, which takes a tenth of a second."""
 FEWEST_STEPS = 20
-"""Of a stored training that more steps are reckoned from: fewer tell of how a cell begins."""
+"""A shorter stored training gives no guess for a longer one: its start took too much of it."""
 MOST_SCALED = 20.0
-"""Times the work of a stored cell, or a part of it, that what it took is scaled to."""
+"""A stored time is scaled to at most so many times its work, and to at least this fraction."""
 ENDED = frozenset({b'"status":"ok"'})
-"""What a row with a value has."""
+"""What the JSON line of a row with a value contains."""
 
 
 class Past(NamedTuple):
-    """A stored cell, and what it took."""
+    """A stored cell and the seconds that it took."""
 
     columns: Mapping[str, Any]
     config: Mapping[str, Any]
     took_s: float
     shares: Mapping[str, float] = MappingProxyType({})
-    """Parts of references in it: see `lra.sweep.planned_cells.reference_shares`."""
+    """By reference, the part of its timing: see `lra.sweep.planned_cells.reference_shares`."""
 
 
 class Guess(NamedTuple):
@@ -40,37 +40,50 @@ class Guess(NamedTuple):
 
     seconds: float
     alike: bool
-    """From cells of the same model, task, length and size; False: scaled from others."""
+    """Whether stored cells have the same model, task, length and size; else it is scaled."""
 
 
 def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
-    """Return what a cell may take, from the nearest of those that ran; None where none is near."""
-    wanted_work, wanted_size = _work(cell.columns, cell.config), _alike_key(cell.config)
-    near: dict[tuple[float, ...], list[float]] = {}
+    """Return the time of a cell, guessed from the most similar stored ones; None: none is similar.
+
+    It is the median of their times, each multiplied by the ratio of the cell's work to theirs.
+    """
+    wanted_work, wanted_key = _work(cell.columns, cell.config), _alike_key(cell.config)
+    by_distance: dict[tuple[float, ...], list[float]] = {}
     for other in past:
         if any(other.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
             continue
-        work, size = _work(other.columns, other.config), _alike_key(other.config)
-        if not work or not wanted_work or not 1 / MOST_SCALED <= wanted_work / work <= MOST_SCALED:
+        other_work, other_key = _work(other.columns, other.config), _alike_key(other.config)
+        if (
+            not other_work
+            or not wanted_work
+            or not 1 / MOST_SCALED <= wanted_work / other_work <= MOST_SCALED
+        ):
             continue
-        if wanted_work > work and _config_number(other.config, "optim", "steps") < FEWEST_STEPS:
+        if (
+            wanted_work > other_work
+            and _config_number(other.config, "optim", "steps") < FEWEST_STEPS
+        ):
             continue
         distance = (
             float(other.columns.get("model") != cell.columns["model"]),
-            abs(math.log2(wanted_work / work)),
-            float(size != wanted_size),
+            abs(math.log2(wanted_work / other_work)),
+            float(other_key != wanted_key),
             float(other.columns.get("task") != cell.columns["task"]),
             float(other.columns.get("threads") != cell.columns["threads"]),
         )
-        near.setdefault(distance, []).append(other.took_s * wanted_work / work)
-    if not near:
+        by_distance.setdefault(distance, []).append(other.took_s * wanted_work / other_work)
+    if not by_distance:
         return None
-    best = min(near)
-    return Guess(median(near[best]), alike=not any(best))
+    least = min(by_distance)
+    return Guess(median(by_distance[least]), alike=not any(least))
 
 
 def _work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> float:
-    """Return a number that the time of cells of one runner grows with, as the first guess."""
+    """Return a number to which the time of cells of one runner is roughly proportional.
+
+    For a training it is steps x batch x length x depth x width; 0: the runner is not known.
+    """
     length = _config_number(columns, "length")
     try:
         kind = runner_class({"name": columns.get("runner")})
@@ -93,7 +106,7 @@ def _work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> float:
 
 
 def _config_number(node: Any, *path: str) -> float:
-    """Return a number of a configuration; 1 where there is none."""
+    """Return the number at a path of keys in a configuration; 1 if none is set there."""
     for name in path:
         node = node.get(name) if isinstance(node, Mapping) else None
     if isinstance(node, bool) or not isinstance(node, int | float):
@@ -102,31 +115,31 @@ def _config_number(node: Any, *path: str) -> float:
 
 
 def _alike_key(config: Mapping[str, Any]) -> str:
-    """Return what else in a configuration makes cells alike: the model, the task, the runner."""
+    """Return the options of model, task, runner and optimiser as text: equal for similar cells."""
     parts = [config.get(name) for name in ("model", "task", "runner", "optim")]
-    steering = ("seed", "data_seed", "dry_run", "shard", "retry", "timeout_s", "sweep_timeout_s",
+    ignored = ("seed", "data_seed", "dry_run", "shard", "retry", "timeout_s", "sweep_timeout_s",
                 "baselines", "peak_learning_rate")  # fmt: skip
-    sized = [
-        {k: v for k, v in part.items() if k not in steering}
+    kept = [
+        {k: v for k, v in part.items() if k not in ignored}
         for part in parts
         if isinstance(part, Mapping)
     ]
-    return repr(sized)
+    return repr(kept)
 
 
 def past_cells(waiting: Sequence[PlannedCell], store: Store, sweep: str) -> Iterator[Past]:
-    """Yield what the likeliest cells took: the same with other code, the sweep's, any others."""
+    """Yield stored cells with their times: those in `waiting`, those of the sweep, then others."""
     step = max(1, len(waiting) // MOST_READ)
     searches: list[Callable[[], Iterable[Path]]] = [
         lambda: (store.cell_folder(planned.cell.key) for planned in waiting[::step]),
         lambda: (store.cell_folder(path.name) for path in _inside(store.root / "sweeps" / sweep)),
         lambda: (cell for group in _inside(store.root / "cells") for cell in _inside(group)),
     ]
-    seen: set[Path] = set()
+    read_folders: set[Path] = set()
     for search in searches:
         for folder in islice(search(), MOST_READ):
-            if folder not in seen:
-                seen.add(folder)
+            if folder not in read_folders:
+                read_folders.add(folder)
                 yield from _past_cells(folder)
 
 
@@ -138,7 +151,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _past_cells(folder: Path) -> Iterator[Past]:
-    """Yield what a cell took, where that is on record. What cannot be read counts for nothing."""
+    """Yield the stored cell in a folder, if it succeeded and its time is stored and readable."""
     newest = max(folder.glob("environment-*.json"), key=lambda path: path.name, default=None)
     if newest is None:
         return
@@ -152,7 +165,7 @@ def _past_cells(folder: Path) -> Iterator[Past]:
         cell = read_cell(folder)
         rows = folder / newest.name.replace("environment-", "rows-").replace(".json", ".jsonl")
         if ENDED.isdisjoint(read_bytes(rows).split(b",")):
-            return  # it failed, sooner than it would have ended
+            return  # it failed, so that its time says little
         yield Past(cell["columns"], cell["config"], float(took), shares)
     except BadStore:
         return

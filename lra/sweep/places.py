@@ -1,4 +1,4 @@
-"""Where the cells of a sweep run on this machine, and whether there is a place for each."""
+"""Finds the devices or cores of this machine on which the cells of a sweep run."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,16 @@ from lra.sweep.sweep import PlannedCell
 
 
 def processes(run: Run) -> int:
-    """Return how many processes a cell of the run has, each with a device or cores of its own."""
+    """Return how many processes a cell of the run has, each on a separate device or cores."""
     return run.hardware.processes
 
 
 def kind_of(planned: PlannedCell) -> tuple[object, ...]:
-    """Return what cells that share places have in common: runner, device, size of a place."""
+    """Return a key that is equal for cells that can run on the same places, one after another.
+
+    A place is a device, or some cores. The key holds the runner, the kind of device and, for cells
+    that are not timed, the threads and processes.
+    """
     hardware = planned.run.hardware
     size = () if planned.run.runner.timed else _size(planned.run)
     return (planned.cell.columns["runner"], hardware.device, *size)
@@ -26,7 +30,7 @@ def _size(run: Run) -> tuple[int, int]:
 
 
 def places_for(group: Sequence[PlannedCell]) -> Places:
-    """Return the places of cells of one kind: see `kind_of`. Raises ConfigError for too few."""
+    """Return the places for cells of one kind (see `kind_of`). Raises ConfigError for too few."""
     first = group[0].run
     widest = max(processes(planned.run) for planned in group)
     try:

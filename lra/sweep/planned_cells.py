@@ -1,4 +1,4 @@
-"""Planned cells: how one ends without being run, and which rows of a failed one are stored."""
+"""Planned cells: which are done, which end without being run, and which rows are stored."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -19,35 +19,35 @@ from lra.tasks.data.stored_task import MISSING
 from lra.terminal.progress import PARTS
 
 TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
-"""Endings that a longer sequence would share."""
+"""Statuses that a longer sequence would have, too."""
 
 NO_DATA = {"missing": "data"}
-"""Labels of the row that stands for a cell whose data could not be had, before it or during it."""
+"""Labels of the row of a cell that failed because its data were missing."""
 
 NOT_WHOLE = PARTS | {DISTURBED, *NO_DATA}
-"""Labels of rows that say nothing of longer sequences; the processors' clock still does."""
+"""Labels of rows from which nothing follows for longer sequences (except processor time)."""
 
 TELLING = frozenset({Status.diverged, Status.out_of_memory, Status.timeout})
-"""Endings of a sound run, whose curve up to there is true."""
+"""Statuses with which the curve of a run stays valid up to its end."""
 
 
 def is_done(planned: PlannedCell, store: Store | RowsIndex) -> bool:
-    """Tell whether nothing remains to be done; a cell that lacked its data is tried again."""
+    """Return whether a cell needs no more work; one whose data were missing is tried again."""
     return store.complete(planned.cell, planned.run.control.retry, NO_DATA)
 
 
 def not_done(planned: Sequence[PlannedCell], store: Store) -> list[PlannedCell]:
-    """Return the cells of which something remains to be done, as the store's index says."""
+    """Return the cells that are not done, according to the index of the store."""
     with RowsIndex(store.root) as index:
         return [item for item in planned if not is_done(item, index)]
 
 
 def still_disturbed(planned: Sequence[PlannedCell], index: RowsIndex) -> list[PlannedCell]:
-    """Return the cells that the same command would measure again for what the machine did."""
-    again = [item for item in planned if DISTURBED in item.run.control.retry]
+    """Return the cells with disturbed timings that the same command would measure again."""
+    retried = [item for item in planned if DISTURBED in item.run.control.retry]
     return [
         item
-        for item in again
+        for item in retried
         if (stored := index.summary(item.cell.key, item.cell.fingerprint)) is not None
         and stored.disturbed
     ]
@@ -56,36 +56,36 @@ def still_disturbed(planned: Sequence[PlannedCell], index: RowsIndex) -> list[Pl
 def clear_leftovers(
     planned: Sequence[PlannedCell], waiting: Sequence[PlannedCell], store: Store
 ) -> int:
-    """Remove what killed processes left on complete cells; return how many cells are complete."""
+    """Remove claims that killed processes left on complete cells; return how many are complete."""
     complete = {item.cell.key for item in planned} - {item.cell.key for item in waiting}
     store.clear_claims(complete)
     return len(complete)
 
 
 def data_of(planned: PlannedCell) -> tuple[str, ...]:
-    """Return what tells the data of a cell from those of others."""
-    # Paths are no options here: the content distinguishes them.
+    """Return a key that is equal for two cells if they read the same data."""
+    # The hash stands for the content of files, so that their paths do not count.
     run = planned.run
     return run.task_name, str(run.task_options), run.task.spec.data_hash
 
 
 def enter(sweep: str, planned: Sequence[PlannedCell], store: Store) -> None:
-    """Note which cells belong to a sweep, and which no longer do: see `superseded_keys`."""
+    """Store which cells belong to a sweep, and remove the `superseded_keys` from it."""
     store.record_cells(sweep, {item.cell.key: title(item.cell) for item in planned})
     for key in superseded_keys(sweep, planned, store):
         store.take_from_sweep(sweep, key)
 
 
 def superseded_keys(sweep: str, planned: Sequence[PlannedCell], store: Store) -> list[str]:
-    """Return the keys of a sweep's cells that lacked their data when these here had other keys.
+    """Return the keys that planned cells had in the sweep while their data were missing.
 
-    A file decides a part of the key, which is another one while the file is missing.
+    The content of a file is part of a cell's key, so that the key changes when the file arrives.
     """
     now = {item.cell.key for item in planned}
     names = {_training_columns(item.cell.columns) for item in planned}
     keys = []
     for key in set(store.cells_of(sweep)) - now:
-        try:  # most cells lacked nothing, which their bytes tell in a tenth of the time
+        try:  # searching the bytes is ten times faster than parsing, and excludes most cells
             if MISSING.encode() not in read_bytes(store.cell_folder(key) / "cell.json"):
                 continue
             cell = store.cell(key)
@@ -102,7 +102,7 @@ def _training_columns(columns: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def missing_training(planned: PlannedCell, store: Store) -> Cell | None:
-    """Return the training that must be finished first, by this sweep or another, or None."""
+    """Return a training that must be finished before this cell can start; None: all are."""
     for cell in planned.trainings.values():
         if not store.complete(cell):
             return cell
@@ -112,11 +112,11 @@ def missing_training(planned: PlannedCell, store: Store) -> Cell | None:
 def known_ending(
     planned: PlannedCell, cells: Sequence[Cell], store: Store
 ) -> tuple[Status, str, Mapping[str, str]] | None:
-    """Return how a cell ends without being tried, with labels, where that is known.
+    """Return status, reason and labels of a cell that need not be tried; None: it must be tried.
 
     Args:
         planned: the cell.
-        cells: of which shorter ones on its line over lengths may rule it out.
+        cells: cells on its curve over lengths. If a shorter one was too long, this one is skipped.
         store: the results.
     """
     if planned.no_data is not None:
@@ -130,69 +130,74 @@ def known_ending(
             return Status.unsupported, str(refused[0]["reason"]), {}
         labels = {} if store.complete(source, undone=NO_DATA) else NO_DATA
         return Status.skipped, f"{title(source)}: {reason}", labels
-    reason = _beyond(planned, cells, store)
+    reason = _reason_too_long(planned, cells, store)
     return None if reason is None else (Status.skipped, reason, {})
 
 
-def _beyond(planned: PlannedCell, cells: Sequence[Cell], store: Store) -> str | None:
-    """Return why a length needs no trial: a shorter one on the same curve was too much already.
+def _reason_too_long(planned: PlannedCell, cells: Sequence[Cell], store: Store) -> str | None:
+    """Return why a length is skipped; None: it must be tried.
 
-    Or the curve's own growth says so. What was too much for a machine that was disturbed may not
-    be too much for it.
+    It is skipped if a shorter length of its curve ran out of memory or time, or if the times of
+    shorter lengths grow so fast that this one is `too_long`. Disturbed timings do not count.
     """
     cell, kind = planned.cell, planned.run.runner
     if not kind.by_length:
         return None
-    line = curve(cell)
-    took: dict[int, float] = {}
+    own_curve = curve(cell)
+    times: dict[int, float] = {}
     for shorter in cells:
         length = shorter.columns["length"]
-        if length < cell.columns["length"] and curve(shorter) == line and store.complete(shorter):
+        if (
+            length < cell.columns["length"]
+            and curve(shorter) == own_curve
+            and store.complete(shorter)
+        ):
             for row in store.rows_of(shorter):
                 if not NOT_WHOLE.isdisjoint(row["labels"]):
                     continue
                 if row["metric"] == f"processor_{kind.outcome}" and row["value"]:
-                    took.setdefault(length, row["value"])
+                    times.setdefault(length, row["value"])
                 if row["metric"] != kind.outcome:
                     continue
                 if Status(row["status"]) in TOO_MUCH:
                     return (
-                        f"not tried, because {length:,} tokens were too many "
+                        f"this length was not tried, because {length:,} tokens were too many "
                         f"({row['status']}: {row['reason']})"
                     )
                 if row["value"]:
-                    took[length] = row["value"]
+                    times[length] = row["value"]
     mode, length = cell.columns["mode"], cell.columns["length"]
-    return kind.too_long(mode, length, took, planned.run.hardware) or None
+    return kind.too_long(mode, length, times, planned.run.hardware) or None
 
 
 def compared_with(planned: PlannedCell) -> object:
-    """Return what cells have in common that are compared: all but their models.
+    """Return a key that is equal for cells that are timed together: they differ only in the model.
 
-    A cell that is compared with no other has a value of its own.
+    If the runner compares no cells, it is the key of the cell itself.
     """
     run, columns = planned.run, planned.cell.columns
     if not run.runner.compares:
         return planned.cell.key
-    part = (run.task_name, run.task_options, run.backbone, run.runner, run.hardware, run.control)
-    return repr((columns["mode"], columns["length"], columns["seed"], part))
+    setting = (run.task_name, run.task_options, run.backbone, run.runner, run.hardware, run.control)
+    return repr((columns["mode"], columns["length"], columns["seed"], setting))
 
 
 def reference_shares(cells: Sequence[PlannedCell]) -> dict[str, float]:
-    """Return which part of each reference falls to one of these cells, which are compared.
+    """Return, by reference, the part of its timing that counts for each of `cells`.
 
-    They time it once for all; not at all where it is the model of one of them.
+    Cells that are timed together time a reference once. The part is 0 if the reference is the model
+    of one of them, as it then needs no separate timing.
     """
     shares = {}
     for name in cells[0].run.runner.beside:
-        beside = sum(planned.run.model != name for planned in cells)
-        among = any(is_reference(planned.run, name) for planned in cells)
-        shares[name] = 0.0 if among or not beside else 1 / beside
+        others = sum(planned.run.model != name for planned in cells)
+        is_model = any(is_reference(planned.run, name) for planned in cells)
+        shares[name] = 0.0 if is_model or not others else 1 / others
     return shares
 
 
 def curves(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """Return the cells that stand on lines over lengths, by their lines."""
+    """Return the cells that differ only in length, by their `curve`; others are excluded."""
     by_curve: dict[str, list[Cell]] = {}
     for cell in cells:
         if runner_of(cell).by_length:
@@ -201,14 +206,14 @@ def curves(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 
 def curve(cell: Cell) -> str:
-    """Return what the cells of one line over lengths have in common."""
+    """Return a key that is equal for cells that differ only in length."""
     return canonical({**cell.identity, "length": None})
 
 
 def failure_row(
     cell: Cell, status: Status, reason: str, labels: Mapping[str, str] = MappingProxyType({})
 ) -> Measurement:
-    """Return the one row that stands for a cell without a result."""
+    """Return the single row of a cell without a result: its status and the reason."""
     kind = runner_of(cell)
     split = {"split": "test"} if kind.outcome == "accuracy" else {}
     return Measurement(
@@ -219,16 +224,15 @@ def failure_row(
 def remains(
     rows: Sequence[Measurement], outcomes: Sequence[Outcomes], ended: Measurement | None
 ) -> tuple[list[Measurement], list[Outcomes]]:
-    """Return what is stored of a cell: all it yielded, or of a failed one its failure.
+    """Return the rows and the per-example results that are stored of a cell that has ended.
 
-    A run that diverged, or met a limit of time or memory, keeps its curve too, which tells when and
-    how, and one that met a limit of time what was counted. Final values and per-example results go:
-    a failed cell has no score.
+    A failed cell has the row `ended` and no score. Its curve up to the end is stored, too, if it
+    diverged or ran out of time or memory; so are counted operations if it ran out of time.
 
     Args:
-        rows: What it yielded.
-        outcomes: What it yielded.
-        ended: The row by which it failed, from `failure_row`; None where it did not.
+        rows: The rows that the cell yielded.
+        outcomes: The per-example results that it yielded.
+        ended: The row that says why it failed, from `failure_row`; None: it did not fail.
     """
     if ended is None:
         return [*rows], [*outcomes]

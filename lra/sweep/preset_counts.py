@@ -1,7 +1,7 @@
-"""Counts that come with the program: the passes of presets whose counting takes half a minute.
+"""Counts that ship with lra: the passes of presets whose counting takes half a minute.
 
-`preset_counts.json` has them by what decides them. They serve the announcement of a sweep; `lra
-plan` counts again. `tests/benchmarks/preset_counts.py` makes the file.
+`preset_counts.json` holds them by `key_of`. They are used to announce the time of a sweep, while
+`lra plan` counts again. `tests/benchmarks/preset_counts.py` makes the file.
 """
 
 import json
@@ -23,18 +23,20 @@ FILE = Path(__file__).with_suffix(".json")
 
 @cache
 def shipped_counts() -> Mapping[str, Any]:
-    """Return what was counted, by `key_of`: the numbers of a `lra.sweep.costs.PassCost`."""
+    """Return the shipped counts by `key_of`: the numbers of a `lra.sweep.costs.PassCost`."""
     counts: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     return counts
 
 
 def key_of(run: Run, passes: Passes, task_facts: TaskFacts) -> str:
-    """Return a digest of what decides the count of a pass: options at their defaults do not.
+    """Return a digest of everything that decides the count of a pass.
+
+    Options at their defaults do not enter it, so that a new option changes no key.
 
     Args:
-        run: Whose pass it is.
+        run: The run that has the pass.
         passes: The pass.
-        task_facts: What the task tells its model.
+        task_facts: What the model knows of its task.
     """
     whole: dict[str, Any] = {
         "model": run.model if passes.name == OWN else passes.name,

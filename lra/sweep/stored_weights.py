@@ -18,32 +18,31 @@ from lra.tasks.task import Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTraining:
-    """A completed cell that has left weights."""
+    """A completed training with stored weights."""
 
     key: str
     config: Mapping[str, Any]
     checkpoints: str
-    """Folder of its weights."""
+    """The folder of its weights."""
 
     def run(self, tasks: dict[str, Task] | None = None) -> Run:
-        """Return its run. Raises ConfigError where this version does not know its options."""
+        """Return its typed run. Raises ConfigError for options that this version does not know."""
         try:
             return typed(self.config, tasks)
         except NotNamed:
             raise
         except ConfigError as error:
             raise ConfigError(
-                f"{WEIGHTS_KEY}: run {self.key} has options that this lra no longer takes "
-                f"({error}): "
-                "train it again with this version"
+                f"{WEIGHTS_KEY}: run {self.key} has options that this version of lra "
+                f"does not know ({error}): train it again with this version"
             ) from error
 
 
 def stored_training(run: Run) -> StoredTraining | None:
-    """Return the training whose weights a run names; None where it names none.
+    """Return the training that a run names by `runner.weights`; None if it names none.
 
     Raises:
-        ConfigError: There is no such cell, several begin so, or it has left no weights.
+        ConfigError: There is no such cell, several keys begin so, or it has no weights.
     """
     named = run.runner.stored_weights
     if named is None:
@@ -52,15 +51,15 @@ def stored_training(run: Run) -> StoredTraining | None:
 
 
 def completed_training(named: str, results: Path, option: str) -> StoredTraining:
-    """Return a completed training of a store.
+    """Return a completed training of a results folder.
 
     Args:
-        named: A cell's key, the beginning of it, or its folder.
-        results: The store's folder.
-        option: What names it, for messages.
+        named: The key of a cell, the beginning of a key, or the folder of a cell.
+        results: The results folder.
+        option: The option whose value `named` is, for messages.
 
     Raises:
-        ConfigError: There is no such cell, several begin so, or it has left no weights.
+        ConfigError: There is no such cell, several keys begin so, or it has no weights.
     """
     try:
         folder = _folder(named, results, option)
@@ -72,8 +71,15 @@ def completed_training(named: str, results: Path, option: str) -> StoredTraining
         if Checkpoints(checkpoints).finished():
             key, config = str(cell["cell"]), cell["config"]
             return StoredTraining(key=key, config=config, checkpoints=str(checkpoints))
-    columns, bad = cell["columns"], [row for row in newest[1] if row["reason"]] if newest else []
-    ended = f"ended as {bad[0]['status']} ({bad[0]['reason']})" if bad else "saved no weights"
+    columns, failures = (
+        cell["columns"],
+        [row for row in newest[1] if row["reason"]] if newest else [],
+    )
+    ended = (
+        f"ended as {failures[0]['status']} ({failures[0]['reason']})"
+        if failures
+        else "saved no weights"
+    )
     raise ConfigError(
         f"{option}: got the run {folder.name} (runner={columns['runner']} model={columns['model']} "
         f"task={columns['task']}), which {ended}; wanted a completed runner=train: "
@@ -82,7 +88,7 @@ def completed_training(named: str, results: Path, option: str) -> StoredTraining
 
 
 def _folder(named: str, results: Path, option: str) -> Path:
-    """Return the folder of a cell from its key, the beginning of it, or its path."""
+    """Return the folder of a cell from its key, the beginning of its key, or its path."""
     path = Path(named).expanduser()
     if path.is_dir():
         if not (path / "cell.json").is_file():

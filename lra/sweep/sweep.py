@@ -1,4 +1,4 @@
-"""A sweep: its cells as they are planned, as reports and dashboards see them, and their ends."""
+"""A sweep: its planned cells, what reports and dashboards need of them, and how they ended."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,9 @@ from lra.runners.records import Cell, Status
 from lra.runners.store import Store
 
 WEIGHTS_KEY = "runner.weights"
-"""Names a stored training to start from."""
+"""The option that names a stored training to start from."""
 WEIGHTS = "weights"
-"""Of the cell among those that a run starts from."""
+"""Name of this training among those that a run starts from."""
 
 
 @dataclass(slots=True)
@@ -24,16 +24,16 @@ class PlannedCell:
     trainings: Mapping[str, Cell] = field(default_factory=dict)
     """Cells whose weights it starts from."""
     again: bool = False
-    """Complete, but done once more for what is gone of it: the weights of a training."""
+    """Whether it is a complete training that is repeated because its weights are gone."""
     beside: bool = False
-    """Baselines that no word of the command names: a training has brought them along."""
+    """Whether it has baselines that the command does not name, and that a training needs."""
     no_data: str | None = None
-    """Why the data of its task cannot be had; set once somebody has tried to prepare them."""
+    """Why the data of its task are missing, set after a failed attempt to prepare them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCells:
-    """The cells of a sweep, as reports and dashboards see them."""
+    """The part of a sweep that reports and dashboards need."""
 
     name: str
     root: Path
@@ -41,7 +41,7 @@ class SweepCells:
     logger: Logger
     cells: Sequence[Cell]
     titles: Mapping[str, str]
-    """What cells are called, by key: also those that other shards run."""
+    """Names of cells, by key, including those that other shards run."""
 
     @property
     def store(self) -> Store:
@@ -57,28 +57,27 @@ class Sweep(SweepCells):
     planned: Sequence[PlannedCell]
     """Its cells, each with its run."""
     of_words: Mapping[tuple[str, ...], str]
-    """The key of the (first) cell that words lead to."""
+    """By the arguments of one combination: the key of its first cell."""
 
 
 @dataclass(slots=True)
 class SweepOutcome:
-    """What became of the cells that a process was to run."""
+    """How the cells ended that a process was to run."""
 
     endings: dict[str, Status] = field(default_factory=dict)
-    """Of cells that have rows now, by key."""
+    """The status of each cell that has rows now, by key."""
     stopped_by: signal.Signals | None = None
-    """The signal that ended it."""
+    """The signal that stopped the work; None: none did."""
     refused: str | None = None
-    """What the storage could not take, and the way out: nothing more was run."""
+    """Why the storage refused to write, and what to do; it ended the work. None: it did not."""
     may_pass: bool = False
-    """Whether that may be over soon without anybody's doing."""
+    """Whether the storage may work again soon by itself."""
     stopped: dict[str, str] = field(default_factory=dict)
-    """Cells that somebody else, or the sweep's own limit of time, stopped, by key, and how: they
-    have no rows."""
+    """By key of a cell without rows: why another program, or the sweep's time limit, stopped it."""
     late: bool = False
-    """The sweep's limit of time is over: nothing more was run."""
+    """Whether the time limit of the sweep ended the work."""
 
     def after(self, before: "SweepOutcome") -> "SweepOutcome":
-        """Return this with what became of cells before it."""
+        """Return this outcome, joined with that of an earlier round of the same sweep."""
         endings, stopped = {**before.endings, **self.endings}, {**before.stopped, **self.stopped}
         return replace(self, endings=endings, stopped=stopped)

@@ -1,4 +1,4 @@
-"""The dashboard of a sweep: where its runs go, and which cells write a run of their own."""
+"""The dashboard of a sweep: where its runs go, and which cells write a run by themselves."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,23 +15,23 @@ from lra.sweep.titles import title
 
 
 class SweepLogger:
-    """What the cells of a sweep have to know of its dashboard."""
+    """Knows where the cells of a sweep write their runs, and whether the server can be reached."""
 
     def __init__(self, sweep: SweepCells, agent: str = "") -> None:
         """Take a sweep.
 
         Args:
-            sweep: what is run.
-            agent: the run that an agent of W&B has opened for its one cell; "": there is none.
+            sweep: the sweep.
+            agent: the id of the run that an agent of W&B has opened for its only cell; "": none.
         """
         self.sweep, self.agent = sweep, agent
         self.unreachable = ""
-        """Why the server does not get the runs that it was to have."""
+        """Why the runs of logger=wandb_online do not reach the server; "": they do."""
         self._tried = False
 
     @property
     def target(self) -> RunTarget | None:
-        """Where runs go; None: nowhere."""
+        """Where runs are written; None: logger=none."""
         sweep, logger = self.sweep, self.sweep.logger
         if logger.mode is LoggerMode.disabled:
             return None
@@ -46,7 +46,7 @@ class SweepLogger:
         )
 
     def check(self) -> str:
-        """Try the server, once; return what a person should know, or ""."""
+        """Try the server, once; return a sentence for the user if it cannot be reached, else ""."""
         target = self.target
         if self._tried or target is None or target.kind != "online":
             return ""
@@ -55,10 +55,10 @@ class SweepLogger:
         if account.works:
             return ""
         self.unreachable = account.detail
-        return f"W&B: {account.detail.rstrip('.')}; its runs go into {target.folder}"
+        return f"W&B: {account.detail.rstrip('.')}; runs are written into {target.folder} instead"
 
     def of_cell(self, cell: Cell, resumes: Callable[[Cell], bool]) -> LoggedCell | None:
-        """Return what a cell needs to write its run; None where it writes none."""
+        """Return what a cell needs to write its run to the dashboard; None if it writes none."""
         target = self.target
         if target is None or not writes_its_run(cell):
             return None
@@ -67,26 +67,26 @@ class SweepLogger:
 
 
 def writes_its_run(cell: Cell) -> bool:
-    """Tell whether a cell has a run of its own: a training whose time nobody measures.
+    """Return whether a cell writes its run while it runs: a training that is not timed.
 
-    The others get theirs from their rows, when the sweep ends.
+    The runs of other cells are written from their rows when the sweep ends.
     """
     kind = runner_of(cell)
     return kind.trains and not kind.timed
 
 
 def apart(titles: Mapping[str, str], cell: Cell) -> str | None:
-    """Return the words that tell a cell from the others of its sweep, behind its title."""
-    short_title, whole = title(cell), titles.get(cell.key, "")
-    return whole.removeprefix(short_title) if whole.startswith(short_title) else None
+    """Return what follows a cell's title to distinguish it in its sweep; None: not known."""
+    short_title, full_title = title(cell), titles.get(cell.key, "")
+    return full_title.removeprefix(short_title) if full_title.startswith(short_title) else None
 
 
 def dashboard_folder(root: Path, logger: Logger) -> Path:
-    """Return where a logger writes, below the results."""
+    """Return the folder of the results into which a logger writes."""
     name = "tensorboard" if logger.mode is LoggerMode.tensorboard else "wandb"
     return root.resolve() / name
 
 
 def name_of(logger: Logger) -> str:
-    """Return what people call a logger's dashboard."""
+    """Return the name of a logger's dashboard for messages."""
     return "TensorBoard" if logger.mode is LoggerMode.tensorboard else "W&B"

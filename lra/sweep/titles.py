@@ -114,7 +114,7 @@ class _TitleOptions:
     def of(self, cell: Cell, trainings: Iterable[Cell]) -> tuple[dict[str, str], dict[str, str]]:
         """Return what was chosen for a cell and its trainings, and what follows from it.
 
-        By the name on the command line, as canonical JSON.
+        Both are mappings from the name on the command line to the value as canonical JSON.
         """
         titled = "length" if runner_of(cell).by_length else "seed"
         model = cell.config.get("model", {})
@@ -141,10 +141,11 @@ class _TitleOptions:
     def _split(
         self, nodes: Sequence[Mapping[str, Any]], configured: Mapping[str, Any], titled: str
     ) -> tuple[dict[str, str], dict[str, str]]:
+        """Split the options of a cell (first node) and its trainings: see `of`."""
         flat = dict(self._flat(nodes[0]))
-        for name, value in self._flat(configured).items():  # `described` has them as they run
-            there = flat.get(name, value)
-            if there != value and json.loads(there) != json.loads(value):
+        for name, value in self._flat(configured).items():  # `described` may have another value
+            planned = flat.get(name, value)
+            if planned != value and json.loads(planned) != json.loads(value):
                 flat[name] = value
         for node in nodes[1:]:
             flat = {**self._flat(node), **flat}

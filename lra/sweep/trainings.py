@@ -3,7 +3,7 @@
 A runner that needs trained weights has a method `starts_from()` on its options, which returns names
 of models: "model" for the run's own, or a family in the same backbone. Their cells are those of
 `runner=train` with its default options: a model that was trained already is not trained again.
-Options with a mapping `pretraining` change what it holds, by group, for these trainings.
+If the runner has an option `pretraining`, its values replace options of these trainings, by group.
 """
 
 import json
@@ -31,8 +31,8 @@ def trainings(
 
     Args:
         run: The run.
-        tasks: Those built before: see `lra.composition.compose.typed`.
-        memo: Of the sweep.
+        tasks: Tasks that were built before: see `lra.composition.compose.typed`.
+        memo: What the runs of the sweep share; None: shared with no other run.
     """
     runs, memo = {}, memo or Memo()
     for name in run.runner.starts_from():
@@ -49,7 +49,7 @@ def trainings(
             config["model"] = memo.of(
                 ("reference", name), (backbone,), partial(_reference, name, backbone)
             )
-        runs[name] = _fitting(typed(config, tasks, memo), tasks, memo)
+        runs[name] = _without_idle(typed(config, tasks, memo), tasks, memo)
     return runs
 
 
@@ -58,7 +58,7 @@ def _joined(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def _reference(name: str, backbone: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of another family in a run's backbone."""
+    """Return the model configuration of the reference `name` in the backbone of a run."""
     family = bundled_family(name, "runner.references")
     return {
         "name": name,
@@ -68,10 +68,11 @@ def _reference(name: str, backbone: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _fitting(run: Run, tasks: dict[str, Task] | None, memo: Memo) -> Run:
-    """Return a training without the options of the backbone that its task never reads.
+def _without_idle(run: Run, tasks: dict[str, Task] | None, memo: Memo) -> Run:
+    """Return a training whose unused backbone options have their defaults.
 
-    They are those of the run that starts from it, whose task may have another objective.
+    The options are copied from the run that starts from this training. That run may have another
+    objective, so that its options may have no effect in the training.
     """
     usual = defaults(BackboneConfig)
     changed = {name: usual[name] for name in idle_for_task(run.backbone, facts(run))}
@@ -87,13 +88,13 @@ def _fitting(run: Run, tasks: dict[str, Task] | None, memo: Memo) -> Run:
 
 
 def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[str, ...]:
-    """Return the command-line words of the training `name`.
+    """Return the arguments of the command that runs a training by itself.
 
     Args:
-        name: Of `trainings`.
+        name: Its name in the result of `trainings`.
         run: The training.
-        words: Those of the run that asked for it.
-        parent: That run.
+        words: The arguments of the run that starts from it.
+        parent: The run that starts from it.
     """
     changed = {
         f"{group}.{key}": json.dumps(value) if not isinstance(value, str) else value
@@ -101,11 +102,11 @@ def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[
         for key, value in options.items()
     }
 
-    ours, parents = (one.config["model"]["backbone"] for one in (run, parent))
+    backbone, parent_backbone = (owner.config["model"]["backbone"] for owner in (run, parent))
     changed |= {
         f"model.backbone.{key}": value if isinstance(value, str) else json.dumps(value)
-        for key, value in ours.items()
-        if value != parents.get(key)
+        for key, value in backbone.items()
+        if value != parent_backbone.get(key)
     }
 
     def applies(word: str) -> bool:
@@ -114,17 +115,17 @@ def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[
             return False
         return name == OWN or (key != "model" and not key.startswith("model.mixer"))
 
-    chosen = () if name == OWN else (f"model={run.model}",)
+    model_word = () if name == OWN else (f"model={run.model}",)
     added = (f"{key}={value}" for key, value in changed.items())
-    return (*filter(applies, words), *chosen, *added, "runner=train")
+    return (*filter(applies, words), *model_word, *added, "runner=train")
 
 
 def missing_weights(cell: Cell, store: Store) -> str | None:
-    """Return why the weights of a training are not there, or None where they are.
+    """Return why a training has no stored weights; None if it has them.
 
     Args:
         cell: The training.
-        store: Where its rows and weights are.
+        store: The results, with its rows and weights.
     """
     if Checkpoints(store.checkpoint_folder(cell)).finished():
         return None
@@ -132,5 +133,5 @@ def missing_weights(cell: Cell, store: Store) -> str | None:
         row for row in store.rows_of(cell) if row["status"] != Status.ok
     ]
     if failed:
-        return f"its training ended as {failed[0]['status']}: {failed[0]['reason']}"
-    return "its training saved no weights"
+        return f"this training ended as {failed[0]['status']}: {failed[0]['reason']}"
+    return "this training saved no weights"

@@ -1,4 +1,4 @@
-"""Whether a cell's model can be built, asked beforehand: without weights, in milliseconds."""
+"""Finds out before a cell runs whether its model can be built, without weights."""
 
 import logging
 
@@ -14,9 +14,9 @@ log = logging.getLogger(__name__)
 
 
 class TrialBuilds:
-    """Asks each kind of model once: seeds and rates share the answer.
+    """Builds each kind of model once; runs that differ in seed or learning rate share the result.
 
-    A mixer from elsewhere may do anything while it is built, so it is left to its own process.
+    Only mixers that come with lra are built: another one may do anything in its constructor.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,11 @@ class TrialBuilds:
         """Refuse a cell whose model cannot be built.
 
         Args:
-            run: Of the cell.
+            run: The run of the cell.
             length: Tokens of its longest sequences.
 
         Raises:
-            Unsupported: With the reason and the way out.
+            Unsupported: The model refuses; the message says why and what to do.
         """
         if not run.runner.models or not are_bundled(run.mixers, run.stack):
             return
@@ -43,14 +43,14 @@ class TrialBuilds:
 
 
 def without_weights(run: Run, length: int) -> Backbone | None:
-    """Return the model of a cell on the device `meta`; None where it wants to read weights.
+    """Return the model of a cell on the device `meta`; None if it cannot be built without weights.
 
     Args:
-        run: Of the cell.
+        run: The run of the cell.
         length: Tokens of its sequences.
 
     Raises:
-        Unsupported: It cannot be built like this.
+        Unsupported: The model refuses these options.
     """
     try:
         with torch.device("meta"):
@@ -58,12 +58,16 @@ def without_weights(run: Run, length: int) -> Backbone | None:
     except Unsupported:
         raise
     except Exception as error:  # noqa: BLE001 - a constructor may read weights, which are not there
-        log.debug("not tried without weights: %s: %s", type(error).__name__, text_of(error))
+        log.debug(
+            "this model cannot be built without weights: %s: %s",
+            type(error).__name__,
+            text_of(error),
+        )
         return None
 
 
 def _reason(run: Run, length: int) -> str:
-    """Return why a cell is refused; "" where it is not."""
+    """Return why the model of a cell cannot be built; "" if it can."""
     try:
         without_weights(run, length)
     except Unsupported as error:

@@ -1,6 +1,6 @@
-"""Who works in a results folder, and with the data folder: noted from the start to the end.
+"""Records which processes use a results folder and the data folder, while they use them.
 
-results/users/<word> and $LRA_DATA/locks/users/<word>, as claims of cells are
+Each process has a claim, as cells have, in results/users/ and in $LRA_DATA/locks/users/.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,17 +15,17 @@ from lra.tasks.data.sources import data_root
 
 @contextmanager
 def at_work(root: Path, sweep: str, *, data: bool, worker: str = "") -> Iterator[None]:
-    """Note that this process works on a sweep, so that nobody removes what it is to use.
+    """Record that this process works on a sweep, so that `lra clean` removes nothing that it uses.
 
-    Where that cannot be noted, nothing can be removed either.
+    An error of the file system is ignored: a folder that cannot be written cannot be cleaned.
 
     Args:
         root: The results folder.
-        sweep: Its name.
+        sweep: The name of the sweep.
         data: Whether its cells read the data folder.
-        worker: The name of a worker.
+        worker: The name of the worker; "": this process is no worker.
     """
-    with ExitStack() as held:
+    with ExitStack() as claims:
         for folder in [_of_results(root), *([_of_data()] if data else [])]:
             with suppress(OSError):
                 if folder.is_dir():
@@ -33,17 +33,17 @@ def at_work(root: Path, sweep: str, *, data: bool, worker: str = "") -> Iterator
                 title = f"sweep {sweep} in {root.resolve()}"
                 claim = take_claim(folder / uuid4().hex[:12], title=title, worker=worker)
                 if claim is not None:
-                    held.enter_context(claim)
+                    claims.enter_context(claim)
         yield
 
 
 def users_of_results(root: Path) -> Mapping[str, Holder]:
-    """Return who works in a results folder now."""
+    """Return the processes that work in a results folder now, by the names of their claims."""
     return living_holders(_of_results(root))
 
 
 def users_of_data() -> Mapping[str, Holder]:
-    """Return who works with the data folder now, wherever the results are."""
+    """Return the processes that use the data folder now, wherever their results are."""
     return living_holders(_of_data())
 
 

@@ -151,7 +151,7 @@ def test_stores_with_nothing_in_them(tmp_path: Path, lra: Lra) -> None:
     for prepare in (store.root.mkdir, (store.root / "cells").mkdir):
         prepare()
         assert lra("report", *asked) == (
-            2, f"lra: there are no results under {store.root}: `lra run` makes some\n"
+            2, f"lra: there are no results in {store.root}: `lra run` writes results\n"
         )  # fmt: skip
         assert "runs there: none" in lra("show", "3fa9", *asked)[1]
     store.record_in_sweep("mine", "3fa9" * 4)

@@ -159,8 +159,7 @@ def fault(case: Case, code: int, out: str, err: str) -> str | None:
 def unsound(out: str) -> bool:
     """Return whether what a dry run printed is no plan."""
     *listed, last = out.splitlines() or [""]
-    where = r"(\d+) runs? (?:of \d+ configurations?, .*, )?in .*"
-    counts = where + r": 0 done, (\d+) to do(, \d+ of them refused)?(; .*)?"
+    counts = r"(\d+) runs? in .*: 0 done, (\d+) to do(; .*)?"
     total = re.fullmatch(counts, last)
     keys = [line.split()[0] for line in listed]
     return (

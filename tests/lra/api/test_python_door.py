@@ -300,7 +300,7 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
         "got Family, a class or module; wanted a name": lambda: lra.run(model=Family),
         "got no name; wanted two or more; the results have gated": lambda: lra.compare("example"),
         "got 1 name, 'linear'": lambda: lra.compare(example, "linear"),
-        "wanted two or more, as a b; the": lambda: lra.compare(example, "a,b"),
+        "wanted two or more names, for example a b; the": lambda: lra.compare(example, "a,b"),
         "got a DataFrame; wanted a path": lambda: lra.report(example),  # type: ignore[arg-type]
         "sweep='s' selects runs of a results folder, but": lambda: lra.report("example", "s"),
         "in a list; give one results folder alone, or a list of files": lambda: lra.compare(

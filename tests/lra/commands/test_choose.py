@@ -114,10 +114,10 @@ def test_a_screen_as_it_is_printed(
 def test_scores_are_those_of_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
     models = "model=linear,s5"
     for words, said in (
-        (["length=256"], "scores are missing because no task is named"),
+        (["length=256"], "scores are missing because you named no task"),
         (
             ["length=256", "causal", "task=listops"],
-            "those of listops are from bidirectional models",
+            "only bidirectional models have scores on listops",
         ),
     ):
         assert main(["choose", *words, models]) == 0
@@ -152,7 +152,7 @@ def test_an_interrupted_command_goes_on_where_it_was(
     assert main(words) == 130
     out, said = capsys.readouterr()
     assert out == ""
-    assert "counting families (model=linear,s4 would be two): 1 of 3\n" in said
+    assert "counting families (model=linear,s4 counts only these two): 1 of 3\n" in said
     begun.clear()
     left[0] = 4
     assert main(words) == 0
@@ -362,7 +362,7 @@ def test_words_that_decide_costs_are_read(folder: Path) -> None:
 def test_groups_of_one_head_each_are_said_to_be_exact_attention() -> None:
     frame = lra.choose(256, model="grouped_query")
     assert frame["reason"][0].startswith(
-        "model.mixer.key_value_heads=2 of 2 heads means that no heads share keys"
+        "model.mixer.key_value_heads=2 with 2 heads gives each head separate keys"
     )
     assert lra.choose(256, model="grouped_query", width=128, heads=4)["reason"][0] == ""
 
@@ -403,31 +403,31 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
         ("lenght=5", "unknown word 'lenght': did you mean 'length'"),
         ("length=5 causl", "unknown word 'causl': did you mean 'causal'"),
         ("length=5 causal=true", "got 'causal=true'; wanted the single argument causal"),
-        ("--length 5", "this argument takes no dashes: length=VALUE"),
+        ("--length 5", "type this argument without dashes: length=VALUE"),
         ("length=0", "length: got '0'; wanted a whole number from 1 to"),
         ("length=long", "length: got 'long'; wanted a whole number"),
         ("length=16 width=1.5", "width: got '1.5'; wanted a whole number"),
         ("length=16 gib=24GB", "gib: got '24GB'; wanted a whole number"),
         (
             "length=16 optim.batch_size=8",
-            "optim.batch_size: it does not change the time and memory of a family "
-            "here: batch=8 sets how many sequences a step has",
+            "optim.batch_size: this option does not change the time and memory of a family: "
+            "batch=8 sets how many sequences a step has",
         ),
-        ("length=16 ++optim.steps=8", "optim.steps: it does not change"),
-        ("length=16 runner=decode", "runner: it does not change"),
-        ("length=16 hardware.token_budget=8", "hardware.token_budget: it does not change"),
+        ("length=16 ++optim.steps=8", "optim.steps: this option does not change"),
+        ("length=16 runner=decode", "runner: this option does not change"),
+        ("length=16 hardware.token_budget=8", "hardware.token_budget: this option does not change"),
         (
             "length=16 results=mine",
-            "results: it does not change the time and memory of a family here: --results sets "
+            "results: this option does not change the time and memory of a family: --results sets "
             "the results folder",
         ),
-        ("length=16 seed=1", "seed: it does not change"),
+        ("length=16 seed=1", "seed: this option does not change"),
         ("length=16 hardware=a10", "unknown hardware 'a10': did you mean 'a100'?"),
         ("length=16 task=lisstops", "unknown task 'lisstops': did you mean 'listops'?"),
         ("length=16 task=recall", "unknown task 'recall': lra calls it 'mqar'."),
         ("length=16 hardware=laptop", "unknown hardware 'laptop': lra calls it 'cpu'."),
         ("length=16 --by tim", "unknown rank 'tim': did you mean 'time'?"),
-        ("length=16 model=linear size=tiny,base", "2 forms of linear. Give each key one value"),
+        ("length=16 model=linear size=tiny,base", "2 versions of linear. Give each key one value"),
     ],
 )
 def test_bad_words_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,26 +89,32 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
     ("words", "message"),
     [
         ([], "got no name; wanted two or more"),
-        (["linear"], "got 1 name, 'linear'; wanted two or more; the results have linear (optim"),
+        (
+            ["linear"],
+            "got 1 name, 'linear'; wanted two or more names; the results have linear (optim",
+        ),
         (["linaer", "sdpa"], "no results of 'linaer' in /"),
         (
             ["linaer", "sdpa", "--sweep", "mine"],
             "no results of 'linaer' in sweep mine: did you mean 'linear'? Known models: linear, ",
         ),
-        (["linear", "sdpa linear"], "no stored run is 'sdpa linear': remove one"),
-        (["linear", "linear"], "'linear' and 'linear' choose 12 results in common"),
+        (["linear", "sdpa linear"], "no stored run meets 'sdpa linear': remove one"),
+        (["linear", "linear"], "'linear' and 'linear' share 12 results"),
         (["seed=0", "seed=1"], "seed=0 has seed 0, model linear and sdpa, optim"),
         (["linear", "peak_learning_rat=1"], "unknown setting 'peak_learning_rat': did you mean"),
         (
             ["linear", "name=train"],
-            "setting 'name' may be runner.name or task.name: give the longer name",
+            "setting 'name' is ambiguous: type runner.name or task.name",
         ),
         (["linear", "seed=7"], "unknown value of seed '7'. Known values of seed: 0, 1, 2."),
         (["linear", "sdpa", "--metric", "acuracy"], "did you mean 'accuracy'?"),
         (["linear", "sdpa", "--split", "train"], "unknown split of accuracy 'train'"),
         (["linear", "sdpa", "--where", "listops"], "got 'listops'; wanted KEY=VALUE"),
         (["linear", "sdpa", "--sweep", "mien"], "unknown sweep 'mien': did you mean 'mine'?"),
-        (["linear", "sdpa seed=0", "--where", "seed=1"], "no stored run is 'sdpa seed=0 seed=1'"),
+        (
+            ["linear", "sdpa seed=0", "--where", "seed=1"],
+            "no stored run meets 'sdpa seed=0 seed=1'",
+        ),
     ],
 )
 def test_what_cannot_be_compared_says_why(
@@ -251,7 +257,7 @@ def test_a_damaged_cell_is_left_out_and_named(
 def test_names_in_one_word_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "linear,sdpa", "--rows", "example"]) == 2
     assert capsys.readouterr().err.startswith(
-        "lra: got 1 name, 'linear,sdpa'; wanted two or more, as linear sdpa; the results have gat"
+        "lra: got 1 name, 'linear,sdpa'; wanted two or more names, for example linear sdpa; the"
     )
 
 

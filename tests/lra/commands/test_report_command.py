@@ -44,7 +44,7 @@ def test_a_report_of_a_whole_store_says_which_sweeps_it_mixes(results: Path) -> 
     Store(results).record_in_sweep("adhoc", Store(results).cells_of("mine")[0])
     for sweep, words in (
         ([], "# Results of all sweeps: adhoc, mine"),
-        (["--sweep", "adhoc"], "# Results of adhoc: all runs without a named sweep"),
+        (["--sweep", "adhoc"], "# Results of all runs without a named sweep (adhoc)"),
         (["--sweep", "mine"], "# Results of mine"),
     ):
         assert main(["report", "--results", str(results), *sweep, "--out", str(results / "r")]) == 0
@@ -59,7 +59,7 @@ def test_what_an_interrupted_sweep_has_not_finished_is_named(results: Path, caps
     store.record_in_sweep("mine", "3fa9" * 4)  # by an lra that noted no titles
     words = ["report", "--results", str(results), "--out", str(folder)]
     told = (
-        f"unfinished in mine: {'3fa9' * 4}; train other on listops, seeds 2, 3; "
+        f"these runs of mine are unfinished: {'3fa9' * 4}; train other on listops, seeds 2, 3; "
         "train third on listops, seed 3; rerun the same command to resume"
     )
     for sweep in ([], ["--sweep", "mine"]):
@@ -113,10 +113,13 @@ def test_an_unknown_sweep_and_an_empty_store(results: Path, tmp_path: Path, caps
     assert main(["report", "--results", str(results), "--sweep", "mien"]) == 2
     assert "did you mean 'mine'" in capsys.readouterr().err
     assert main(["report", "--results", str(results), "--sweep", "new"]) == 2
-    assert "A sweep that has just begun is known once it is planned" in capsys.readouterr().err
+    assert (
+        "A sweep that has just been started is listed when its plan is complete"
+        in capsys.readouterr().err
+    )
     Store(results).record_in_sweep("new", make_cell(5).key, "train linear on listops, seed 5")
     assert main(["report", "--results", str(results), "--sweep", "new"]) == 2
-    assert f"no run of new under {results} is finished yet" in capsys.readouterr().err
+    assert f"no run of new in {results} is finished yet" in capsys.readouterr().err
     assert main(["report", "--results", str(tmp_path / "nothing")]) == 2
     assert "lra run" in capsys.readouterr().err
 

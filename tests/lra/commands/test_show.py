@@ -75,7 +75,7 @@ def test_without_a_key_the_cell_stored_last(results, capsys):
     assert last.key in text
     assert "status    ok, 4 rows" in text
     test, validation, *_ = text.splitlines()
-    hint = "baselines: not measured; add them with `lra run runner=certify task=listops`"
+    hint = "the baselines are not measured: `lra run runner=certify task=listops` adds them"
     assert test == f"score     test perplexity per token 4.50 ({hint})"
     assert validation == "          validation accuracy 50.0%"
 

@@ -50,7 +50,9 @@ def test_a_slip_is_answered_with_its_key_and_what_is_wanted(text: str, tmp_path:
 
 
 def test_a_name_that_is_no_style_is_answered_with_those_that_are() -> None:
-    with pytest.raises(UnknownName, match=r"did you mean 'paper_column'.*Or give the path"):
+    with pytest.raises(
+        UnknownName, match=r"did you mean 'paper_column'.*You can also give the path"
+    ):
         read_style("paper_colum")
 
 
@@ -117,7 +119,7 @@ def test_a_file_of_matplotlib_with_a_size_beyond_reason_is_refused(tmp_path: Pat
     path = tmp_path / "large.mplstyle"
     for text, told in (
         ("savefig.dpi: 1000000", "line 1.savefig.dpi: got '1000000'; wanted numbers from 10"),
-        ("figure.figsize: 30, 2\nsavefig.dpi: 1200", "of 36,000 dots in width"),
+        ("figure.figsize: 30, 2\nsavefig.dpi: 1200", "that are 36,000 dots wide"),
         ("lines.linewidth: -1", "lines.linewidth: got '-1'; wanted numbers from 0"),
         ("\udcff", "not UTF-8"),
     ):

@@ -99,7 +99,7 @@ def test_each_value_is_in_one_run_of_its_curve(
     store = Filled(tmp_path / "r")
     capfd.readouterr()
     sentence = store.write()
-    assert sentence == f"its runs are in {tmp_path}/r/wandb; `wandb sync` sends them"
+    assert sentence == f"{tmp_path}/r/wandb has the runs of this sweep; `wandb sync` sends them"
     assert capfd.readouterr() == ("", "")
     assert not (tmp_path / "elsewhere").exists()
     assert not (tmp_path / "r/wandb/log.txt").exists(), "nothing was complained of"
@@ -128,7 +128,7 @@ def test_each_value_is_in_one_run_of_its_curve(
     assert "quality/test_accuracy/retrieval_baseline/root" in baselines.summary
     # written again they are the same runs, which take the place of those before
     before = folders(tmp_path / "r")
-    assert store.write(ran=False) == "nothing new to write: every run was finished before"
+    assert store.write(ran=False) == "nothing is written, because every run was finished before"
     assert folders(tmp_path / "r") == before
     store.write()
     ids = Counter(name.rpartition("-")[2] for name in folders(tmp_path / "r"))
@@ -156,7 +156,7 @@ def test_an_agent_gets_the_run_of_a_complete_training(tmp_path: Path, monkeypatc
     (run,) = synced(tmp_path / "r")
     assert (run.id, run.name) == ("run1", "linear/listops/s0")
     assert run.summary["quality/test_accuracy"] > 0
-    assert store.write([training], ran=True, agent="run1").startswith("its runs are in")
+    assert store.write([training], ran=True, agent="run1").startswith(f"{tmp_path}")
     assert len(folders(tmp_path / "r")) == 1, "the training has just written it"
 
 
@@ -194,4 +194,4 @@ def test_a_server_that_dies_at_the_end_of_a_run_leaves_the_others(
 def test_what_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     store = Filled(tmp_path / "r")
     (tmp_path / "r/wandb").write_text("a file where W&B wants its folder")
-    assert "; some are missing: " in store.write()
+    assert "; some runs are missing: " in store.write()

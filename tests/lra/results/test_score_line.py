@@ -50,8 +50,8 @@ def test_of_a_language_model_the_lowest_baseline_is_the_best(tmp_path: Path, tit
     scored = [("unigram", "bits_per_byte", 4.5), ("bigram", "bits_per_byte", 3.5)]
     with_baselines(tmp_path, *scored, title=title)
     rows = score(0.3), score(2.25, metric="bits_per_byte")
-    hint = "baselines: not measured; add them with "
-    hint += "`lra run runner=certify task=listops task.source=sample`"
+    hint = "the baselines are not measured: "
+    hint += "`lra run runner=certify task=listops task.source=sample` adds them"
     best = "best baseline: bigram 3.500" if title.startswith("baselines") else hint
     assert lines(tmp_path, *rows) == [f"test bits per byte 2.250 ({best})"]
 

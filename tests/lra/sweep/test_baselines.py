@@ -116,7 +116,7 @@ def test_a_search_has_those_of_both_splits_from_the_beginning() -> None:
 
 def test_a_dry_run_says_that_they_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     dry = (*SMALL, *MANY, "runner.dry_run=true")
-    said = "each of the baselines takes at most 10 min, and runner.baselines=false skips them"
+    said = "a run of baselines takes at most 10 min, and runner.baselines=false skips it"
     assert main(["run", *dry]) == 0
     listed = capsys.readouterr().out
     assert "baselines of mqar: never run; 5 s" in listed

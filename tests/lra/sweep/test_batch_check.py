@@ -13,7 +13,7 @@ from lra.execution.executor import Executor
     [
         ("task=listops task.source=generated task.train_examples=20", "(source generated) has 20"),
         ("task=image optim.batch_size=60000", "`train` of task=image"),
-        ("task=text8 task.source=sample optim.batch_size=300", "take optim.batch_size=106 or"),
+        ("task=text8 task.source=sample optim.batch_size=300", "use optim.batch_size=106 or"),
         ("runner=transfer task=text8 task.source=sample optim.batch_size=300", "of 300 needs"),
     ],
 )

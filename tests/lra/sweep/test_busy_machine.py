@@ -58,7 +58,7 @@ def test_only_a_quiet_machine_rules_out_longer_sequences(sweep: Sweep) -> None:
         assert known_ending(longer, sweep.cells, sweep.store) is None
     write(sweep, 0, SKIPPED)
     found = known_ending(longer, sweep.cells, sweep.store)
-    assert found[1].startswith("not tried, because 8 tokens were too many")
+    assert found[1].startswith("this length was not tried, because 8 tokens were too many")
 
 
 def test_only_undisturbed_growth_rules_out_longer_sequences(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_dry_run_says_why(sweep: Sweep, capsys: pytest.CaptureFixture[str]) ->
     words = [*WORDS, "runner.lengths=[8]", f"results={sweep.root}", "runner.dry_run=true"]
     assert main(["run", *words]) == 0
     out = capsys.readouterr().out
-    assert "was disturbed while it was measured, and runner.retry asks for it" in out
+    assert "was disturbed while it was measured, and runner.retry repeats such runs" in out
     assert "0 done, 1 to do" in out
     assert "processes disturbed" not in out
 

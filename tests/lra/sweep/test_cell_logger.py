@@ -86,7 +86,9 @@ def test_a_file_and_a_server_get_the_same_of_a_training(
 ) -> None:
     rows = train(tmp_path / "off", "wandb_offline")
     folder = tmp_path / "off/wandb"
-    assert f"its runs are in {folder}; `wandb sync` sends them" in capsys.readouterr().out
+    assert (
+        f"{folder} has the runs of this sweep; `wandb sync` sends them" in capsys.readouterr().out
+    )
     assert server.runs == {}
     (run,) = synced(tmp_path / "off")
     check(run, rows)
@@ -101,7 +103,7 @@ def test_a_file_and_a_server_get_the_same_of_a_training(
     assert [*folder.iterdir()] == before
 
     rows = train(tmp_path / "on", "wandb_online")
-    assert "its runs are on the server, in the project lra" in capsys.readouterr().out
+    assert "the server has the runs of this sweep, in the project lra" in capsys.readouterr().out
     (online,) = server.served()
     check(online, rows)
     assert online.id == run.id
@@ -179,7 +181,7 @@ def test_a_server_that_takes_nothing_costs_no_row(  # noqa: PLR0917
             assert lines == stored[: len(lines)]
         return
     (folder,) = (tmp_path / "r/wandb").glob("offline-run-*")
-    assert f"its runs go into {tmp_path / 'r/wandb'}" in told
+    assert f"runs are written into {tmp_path / 'r/wandb'}" in told
     assert said in told
     monkeypatch.undo()  # the account of before
     (run,) = synced(tmp_path / "r")
@@ -292,7 +294,7 @@ def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
     ending = isolate.run(say, logged(tmp_path), on_message=heard.append)
     assert ending.status is Status.ok
     (warned,) = (each.text for each in heard if isinstance(each, Event))
-    assert "the dashboard lacks this run" in warned
+    assert "the dashboard does not have this run" in warned
     assert [each for each in heard if isinstance(each, Measurement)] == ROWS
 
 

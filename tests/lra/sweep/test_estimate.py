@@ -37,8 +37,8 @@ def announced(waiting, store: Store, sweep: str) -> str:
 
 def test_a_small_sweep_is_not_counted(tmp_path: Path) -> None:
     line = announced(planned("model=linear"), Store(tmp_path), "adhoc")
-    until = "the first one has ended; `lra plan` counts the operations now"
-    assert line == f"1 run to do; the time is unknown until {until}"
+    unknown = "the time is unknown until the first run has ended, but `lra plan` computes it"
+    assert line == f"1 run to do; {unknown}"
     assert [*tmp_path.iterdir()] == []
 
 
@@ -59,19 +59,19 @@ def test_other_seeds_count_as_alike(tmp_path: Path) -> None:
         keep(store, planned("model=linear", f"seed={seed}")[0].cell, took)
     waiting = planned("-m", "model=linear", "seed=4,5,6,7", "hardware.training_processes=2")
     line = announced(waiting, store, "adhoc")
-    assert line == "4 runs to do, about 80 s (from similar runs that are stored)"
+    assert line == "4 runs to do, about 80 s (similar stored runs took this long)"
 
 
 def test_other_code_of_the_same_cell_counts_as_alike(tmp_path: Path) -> None:
     (one,) = planned("model=linear")
     keep(Store(tmp_path), replace(one.cell, fingerprint="0" * 12, sources={}), 600.0)
-    assert "about 10 min (from" in announced([one], Store(tmp_path), "adhoc")
+    assert "about 10 min (similar" in announced([one], Store(tmp_path), "adhoc")
 
 
 def test_other_models_and_lengths_are_scaled_and_said_so(tmp_path: Path) -> None:
     keep(Store(tmp_path), planned("model=sdpa", "optim.steps=50")[0].cell, 50.0)
     line = announced(planned("model=linear", "optim.steps=200"), Store(tmp_path), "adhoc")
-    assert line == "1 run to do, very roughly 3 min (scaled from other stored runs)"
+    assert line == "1 run to do, very roughly 3 min (this is scaled from different stored runs)"
 
 
 @pytest.mark.parametrize("name", ["device", "runner", "mode"])

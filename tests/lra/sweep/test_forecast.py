@@ -74,7 +74,7 @@ def test_the_straight_line_through_few_rows_and_layers_is_the_count(model, monke
     costs, many = Costs(), Passes(1, 16, 256, True, measured=True)
     monkeypatch.setattr(costs_module, "PROBE_TOKENS", {Device.cpu: 1024})
     line = costs.of(one.run, many)
-    monkeypatch.setattr(costs_module, "_alike", lambda *_: False)
+    monkeypatch.setattr(costs_module, "_has_equal_layers", lambda *_: False)
     monkeypatch.setattr(costs_module, "PROBE_TOKENS", {Device.cpu: 16 * 256})
     counted = Costs().of(one.run, many)
     assert line.work.products == pytest.approx(counted.work.products, rel=1e-3)
@@ -90,7 +90,7 @@ def test_a_reference_is_no_part_of_what_a_model_needs_and_does_not_refuse_it(mon
     assert both.whole_bytes == both.reference_need_bytes > both.need_bytes
     (one,) = planned(*cost, f"hardware.memory_limit_bytes={both.whole_bytes - 1}")
     said = _expected(Forecaster().of(one))[1]
-    assert re.search("but the reference softmax's .* GiB will not fit into", said)
+    assert re.search("but the reference softmax needs .* GiB of memory, and only", said)
     of = Costs.of
 
     def refusing(self, run, passes):
@@ -272,7 +272,7 @@ def test_moments_are_what_a_checkpoint_holds(monkeypatch) -> None:
 def test_a_runner_may_ask_nothing_of_a_model(monkeypatch) -> None:
     (one,) = planned("model=linear")
     monkeypatch.setattr(type(one.run.runner), "passes", lambda *_: [])
-    with pytest.raises(Uncounted, match="Train does not run a model"):
+    with pytest.raises(Uncounted, match="Train runs no model"):
         Forecaster().counted(one.run, one.cell.columns)
 
 

@@ -80,11 +80,14 @@ def test_a_length_beyond_one_that_was_too_much_is_not_tried(tmp_path: Path) -> N
     assert set(rows["status"]) == {"timeout", "skipped"}
     first, *later = rows[rows["mode"] == "step"]["reason"]
     assert "0.001" in first
-    assert all(reason.startswith("not tried, because 8 tokens were too many") for reason in later)
+    assert all(
+        reason.startswith("this length was not tried, because 8 tokens were too many")
+        for reason in later
+    )
     # another curve of the same store is tried by itself
     assert run(tmp_path, *words, *limits[:2], "model=linear") == 0
     rows = read_rows(tmp_path)
-    assert (rows["reason"].str.startswith("not tried").groupby(rows["model"]).sum() == 4).all()
+    assert (rows["reason"].str.contains("not tried").groupby(rows["model"]).sum() == 4).all()
 
 
 SWEEP = ("-m", "model=linear,performer", "seed=0,1", "model.backbone.depth=1")
