@@ -1,7 +1,7 @@
 """Proposals of Optuna's samplers by ask and tell, from stored trials alone.
 
-Nothing of Optuna's is kept: its study is built anew for each round and seeded by it, so that equal
-rows give equal proposals on any machine.
+Optuna's study is built again for each round from the stored trials, with a seed that follows from
+the round, so that equal rows give equal proposals on any machine.
 """
 
 import math
@@ -19,29 +19,29 @@ NEEDS = {"tpe": ("optuna",), "gp": ("optuna",), "cmaes": ("optuna", "cmaes")}
 
 
 def check_installed(sampler: str) -> None:
-    """Raise ConfigError where a package of a sampler is not there."""
+    """Raise ConfigError if a package that a sampler needs is not installed."""
     for package in NEEDS[sampler]:
         if find_spec(package) is None:
-            brings = (
+            command = (
                 "`pip install 'lra[search]'`" if package == "optuna" else f"`pip install {package}`"
             )
             raise ConfigError(
-                f"search={sampler}: {package} is not installed; {brings} brings it, and "
-                "search=halton needs nothing more"
+                f"search={sampler}: {package} is not installed; type {command}, or set "
+                "search=halton, which needs no package"
             )
 
 
 def propose(record: Record, step: Step) -> Record:
-    """Return a search with the next points of each arm that waits for its sampler's word."""
+    """Return the record with new points for each arm in `step.asked`, as its sampler proposes."""
     points, options = {**record.points}, record.options
     for arm, study, trials in step.asked:
         name = record.column(arm, study)
-        there = points[name]
-        before = [(there[trial.number - 1], trial) for trial in trials if trial.number]
-        points[name] = there + _proposals(
-            record.sampler, record.spaces[arm.model], before,
-            number=min(options.parallel, options.trials - len(there)),
-            seeds=(options.draw, study, len(there)),
+        known = points[name]
+        finished = [(known[trial.number - 1], trial) for trial in trials if trial.number]
+        points[name] = known + _proposals(
+            record.sampler, record.spaces[arm.model], finished,
+            number=min(options.parallel, options.trials - len(known)),
+            seeds=(options.draw, study, len(known)),
         )  # fmt: skip
     return replace(record, points=points)
 
@@ -54,29 +54,38 @@ def _proposals(
     number: int,
     seeds: Sequence[int],
 ) -> list[list[float]]:
-    """Return the points of the next round of an arm, after the trials with points of their own."""
+    """Return `number` new points of an arm; `before` has its finished trials with their points."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     trials = [trial for _, trial in before]
-    lower = scored_outcome(trials).better == "lower"
+    lower_is_better = scored_outcome(trials).better == "lower"
     study = optuna.create_study(
-        direction="minimize" if lower else "maximize", sampler=_sampler(sampler, seeds)
+        direction="minimize" if lower_is_better else "maximize", sampler=_sampler(sampler, seeds)
     )
     scores = [trial.score for trial in trials if trial.score is not None]
-    worst = (max(scores) if lower else min(scores)) if scores else 0.0
-    over = {each.option: _distribution(each) for each in space}
+    worst = (max(scores) if lower_is_better else min(scores)) if scores else 0.0
+    distributions = {dimension.option: _distribution(dimension) for dimension in space}
     for point, trial in before:
-        params = {e.option: _told(e, u) for e, u in zip(space, point, strict=False)}
-        value = worst if trial.score is None else trial.score  # a failed one is the worst there is
+        params = {
+            dimension.option: _optuna_value(dimension, u)
+            for dimension, u in zip(space, point, strict=False)
+        }
+        value = (
+            worst if trial.score is None else trial.score
+        )  # a failed trial counts as the worst one
         study.add_trial(
-            optuna.trial.create_trial(params=params, distributions=dict(over), value=value)
+            optuna.trial.create_trial(params=params, distributions=dict(distributions), value=value)
         )
-    asked = [study.ask(dict(over)) for _ in range(number)]
-    return [[_place(each, one.params[each.option]) for each in space] for one in asked]
+    asked = [study.ask(dict(distributions)) for _ in range(number)]
+    return [
+        [_place(dimension, proposal.params[dimension.option]) for dimension in space]
+        for proposal in asked
+    ]
 
 
 def _sampler(name: str, seeds: Sequence[int]) -> Any:
+    """Return Optuna's sampler `name`, seeded, which draws no random points at its start."""
     import warnings
 
     import numpy as np
@@ -85,27 +94,33 @@ def _sampler(name: str, seeds: Sequence[int]) -> Any:
     seed = int(np.random.SeedSequence([*seeds]).generate_state(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        if name == "tpe":  # a round is proposed at once: its points are to lie apart
+        if name == "tpe":  # `constant_liar` spreads the points of a round
             return optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, constant_liar=True)
         if name == "gp":
             return optuna.samplers.GPSampler(seed=seed, n_startup_trials=0)
         return optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=0)
 
 
-def _distribution(each: Dimension) -> Any:
+def _distribution(dimension: Dimension) -> Any:
+    """Return the values of a dimension for Optuna: [0, 1] for an interval, else indices."""
     from optuna import distributions
 
-    if not each.values:
+    if not dimension.values:
         return distributions.FloatDistribution(0.0, 1.0)
-    if each.numeric:
-        return distributions.IntDistribution(0, len(each.values) - 1)
-    return distributions.CategoricalDistribution([*range(len(each.values))])
+    if dimension.numeric:
+        return distributions.IntDistribution(0, len(dimension.values) - 1)
+    return distributions.CategoricalDistribution([*range(len(dimension.values))])
 
 
-def _told(each: Dimension, u: float) -> float | int:
-    return min(math.floor(u * len(each.values)), len(each.values) - 1) if each.values else u
+def _optuna_value(dimension: Dimension, u: float) -> float | int:
+    """Return what Optuna gets for the coordinate `u`: the index of a value, or `u` itself."""
+    return (
+        min(math.floor(u * len(dimension.values)), len(dimension.values) - 1)
+        if dimension.values
+        else u
+    )
 
 
-def _place(each: Dimension, proposed: float) -> float:
-    """Return the place in [0, 1) of what was proposed."""
-    return (proposed + 0.5) / len(each.values) if each.values else min(proposed, 1 - 1e-9)
+def _place(dimension: Dimension, proposed: float) -> float:
+    """Return the coordinate in [0, 1) of a value that Optuna proposed."""
+    return (proposed + 0.5) / len(dimension.values) if dimension.values else min(proposed, 1 - 1e-9)

@@ -277,7 +277,7 @@ def warnings(
             yield (
                 "linear_range",
                 f"{each.option} is searched on a linear scale from {each.low:g} to {each.high:g}, "
-                "so that nearly all trials are within a factor of ten of the upper end: "
+                "so that nearly all trials are within a factor of ten of the upper end; set "
                 f"{each.option}=tag(log, interval({each.low:g}, {each.high:g}))",
             )
 
@@ -303,9 +303,7 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
         )
         of_options = differing == ["searched options"]
         spent = (
-            (": they search different numbers of options with equally many trials")
-            if of_options
-            else ""
+            (", although each arm has equally many trials for its options") if of_options else ""
         )
         yield "unequal_budgets", f"arms differ in {named}{spent}"
 
@@ -345,7 +343,7 @@ def _edge(each: Dimension, drawn: Sequence[Trial], chosen: Trial) -> Iterator[tu
     chance = sum(one in edges for one in sound) / len(sound)
     yield (
         "at_the_edge",
-        f"the best trial has the outermost {each.option}={text}. That happens in "
-        f"{100 * chance:.0f} % of searches where this option has no effect: search wider, under "
-        f"another name (sweep=), as {wider}",
+        f"{each.option}={text} of the best trial is at the edge of the tried values. In "
+        f"{100 * chance:.0f} % of searches, this happens although the option has no effect. Search "
+        f"a wider range in a new sweep (sweep=NAME): {wider}",
     )

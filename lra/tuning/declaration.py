@@ -32,7 +32,7 @@ _OWN = {
     for name in ("until_step", "continues", "tuned", "transferred", "evaluate_splits")
 }
 """Options that a search sets itself, so that no argument may set them."""
-IDLE = "it does not change the score; give it a single value"
+IDLE = "this option does not change the score; give it a single value"
 OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
 OF_SEEDS = "search.seeds and search.final_seeds"
 
@@ -46,10 +46,11 @@ def declared_search(entries: Sequence[Composed]) -> Record:
     searched, first = entries[0].searched, entries[0]
     assert searched is not None
     options = options_of(first)
-    params, own = _ranges(searched)
+    params, family_ranges = _ranges(searched)
     runs = [typed(entry.config) for entry in entries]
     arms = tuple(
-        _arm(entry, run, searched, params, own) for entry, run in zip(entries, runs, strict=True)
+        _arm(entry, run, searched, params, family_ranges)
+        for entry, run in zip(entries, runs, strict=True)
     )
     record = Record(
         name=str(first.config["sweep"]),
@@ -58,7 +59,7 @@ def declared_search(entries: Sequence[Composed]) -> Record:
         fixed=tuple(w for w in arms[0].words if not _sets_apart(w, searched)),
         arms=arms,
         params=params,
-        for_model=own,
+        for_model=family_ranges,
         steering=tuple(
             w for w in first.overrides if w.startswith(STEERING) and not w.startswith(ONCE)
         ),
@@ -84,39 +85,43 @@ def options_of(entry: Composed) -> SearchOptions:
 def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the ranges by option: those for all families, and those of single families."""
     params = _texts(searched.options["params"], "search.params")
-    own = {
+    family_ranges = {
         str(model): _texts(node, f"{OF_MODEL}{model}")
         for model, node in _by_name(searched.options["for_model"], "search.for_model").items()
     }
     for key, text in searched.ranges.items():
         if key.startswith(OF_MODEL):
             model, _, option = key.removeprefix(OF_MODEL).partition(".")
-            own.setdefault(model, {})[option] = text
+            family_ranges.setdefault(model, {})[option] = text
         else:
             params[key.removeprefix(OF_PARAMS)] = text
-    for option, text in chain(params.items(), *(each.items() for each in own.values())):
+    for option, text in chain(params.items(), *(each.items() for each in family_ranges.values())):
         check_word(word := f"{option}={text}")
         if word.startswith((*STEERING, "search.")):
             raise ConfigError(f"{word}: {IDLE}")
-    if not params and not own:
+    if not params and not family_ranges:
         raise ConfigError(
-            f"search={searched.sampler} has nothing to search: give an option a range, as in "
+            f"search={searched.sampler} needs an option with a range, for example "
             "'optim.peak_learning_rate=tag(log, interval(1e-4, 1e-2))'"
         )
-    return params, own
+    return params, family_ranges
 
 
 def _by_name(node: Any, where: str) -> Mapping[str, Any]:
+    """Return a mapping from options, or from models, to ranges. Raises ConfigError for others."""
     if not isinstance(node, Mapping):
-        of = "by model and option" if where == "search.for_model" else "by option"
-        raise ConfigError(f"{where}: got {quote(node)}; wanted ranges {of}, or {{}} for none")
+        keys = "models to options and ranges" if where == OF_MODEL[:-1] else "options to ranges"
+        raise ConfigError(f"{where}: got {quote(node)}; wanted a mapping from {keys}, or {{}}")
     return node
 
 
 def _texts(node: Any, where: str) -> dict[str, str]:
+    """Return a mapping from options to ranges. Raises ConfigError for a range that is no text."""
     for option, text in _by_name(node, where).items():
         if not isinstance(text, str):
-            raise ConfigError(f"{where}.{option}: got {quote(text)}; wanted a range, as text")
+            raise ConfigError(
+                f"{where}.{option}: got {quote(text)}; wanted a text like 'choice(1,2)'"
+            )
     return dict(node)
 
 
@@ -125,7 +130,7 @@ def _arm(
     run: Run,
     searched: Searched,
     params: Mapping[str, str],
-    own: Mapping[str, Mapping[str, str]],
+    family_ranges: Mapping[str, Mapping[str, str]],
 ) -> Arm:
     """Return the arm of one combination. Raises ConfigError for an option that a search sets."""
     words = tuple(word for word in entry.overrides if not word.startswith(STEERING))
@@ -133,14 +138,14 @@ def _arm(
         check_word(word)
     if run.config["runner"].get("shard"):
         raise ConfigError(
-            "runner.shard: the next trial of a search depends on all earlier ones; remove this "
-            "argument: lra submit shares trials among workers"
+            "runner.shard: the next trial of a search depends on all earlier ones, so remove this "
+            "argument; lra submit divides trials among workers"
         )
-    named = [word for word in words if _sets_apart(word, searched)]
-    options = {**params, **own.get(run.model, {})}
+    distinguishing = [word for word in words if _sets_apart(word, searched)]
+    options = {**params, **family_ranges.get(run.model, {})}
     return Arm(
         words=words,
-        title=" ".join(named) or f"model={run.model}",
+        title=" ".join(distinguishing) or f"model={run.model}",
         model=run.model,
         steps=run.optim.steps,
         untuned={option: _composed_value(entry, option, run.model) for option in options},
@@ -151,9 +156,9 @@ def check_word(word: str) -> None:
     """Raise ConfigError for an argument, or a range, of an option that a search sets itself."""
     key = word.partition("=")[0].lstrip("+")
     if key == "seed":
-        raise ConfigError(f"{word}: a search sets its seeds by {OF_SEEDS}; remove this argument")
+        raise ConfigError(f"{word}: {OF_SEEDS} set the seeds of a search; remove this argument")
     if key in _OWN:
-        raise ConfigError(f"{word}: a search sets this option; remove it")
+        raise ConfigError(f"{word}: the search itself sets this option; remove this argument")
 
 
 def _sets_apart(word: str, searched: Searched) -> bool:
@@ -168,8 +173,8 @@ def _composed_value(entry: Composed, option: str, model: str) -> Any:
         if not isinstance(node, Mapping) or part not in node:
             known = unknown("option", part, node if isinstance(node, Mapping) else ())
             raise ConfigError(
-                f"{option}: model={model}: {known} Put the range of a single family under "
-                f"{OF_MODEL}MODEL, as 'search.for_model.performer.model.mixer.features="
+                f"{option}: model={model}: {known} If only one family has an option, set its range "
+                f"in {OF_MODEL}MODEL, for example 'search.for_model.performer.model.mixer.features="
                 "choice(64,128)'"
             )
         node = node[part]
@@ -180,18 +185,20 @@ def _check_run(run: Run, options: SearchOptions) -> None:
     """Refuse an arm that has no score on validation to choose by."""
     if agents_sweep():
         raise ConfigError(
-            "WANDB_SWEEP_ID is set: an agent's run is one training, chosen by the W&B sweep; "
-            "remove "
-            "search=, or start the search without an agent"
+            "WANDB_SWEEP_ID is set: an agent of W&B starts single trainings; remove search=, or "
+            "start the search without an agent"
         )
     name = str(run.config["runner"]["name"])
     if not isinstance(run.runner, Train):
-        raise ConfigError(f"runner={name}: a search trains models; wanted runner=train, then "
-        f"{name} with "
-                          "the arguments that it chose")  # fmt: skip
+        raise ConfigError(
+            f"runner={name}: a search trains models; wanted runner=train, and afterwards "
+            f"runner={name} with the arguments that the search chose"
+        )
     spec, sizes = run.task.spec, run.task.spec.sizes
     if sizes and not sizes.get("validation"):
-        raise ConfigError(f"task={run.task_name} has no validation split to choose by")
+        raise ConfigError(
+            f"task={run.task_name} has no validation split, on which a search has to choose"
+        )
     known = {"accuracy", "loss"} | (
         {"exact_match"} if spec.kind is Kind.sequence_to_sequence else set()
     )
@@ -234,15 +241,15 @@ def _check_space(record: Record) -> None:
     for arm in record.arms:
         space = record.spaces[arm.model]
         if not space:
-            raise ConfigError(f"{arm.title}: none of its options is searched; give it a range")
+            raise ConfigError(f"{arm.title}: none of its options is searched; give one a range")
         if record.sampler != "grid":
             continue
         for each in space:
             if not each.values:
                 raise ConfigError(
-                    f"{each.option}={each.text}: a grid needs separate values, and an interval has "
-                    "none; list some, as "
-                    f"choice({', '.join(each.at((n + 0.5) / 4)[0] for n in range(4))}), or take "
+                    f"{each.option}={each.text}: a grid needs single values, but this is an "
+                    "interval; list values, for example "
+                    f"choice({', '.join(each.at((n + 0.5) / 4)[0] for n in range(4))}), or set "
                     "search=halton"
                 )
         if (points := record.number(arm)) > options.trials:
@@ -255,43 +262,43 @@ def _check_space(record: Record) -> None:
 
 
 def _check_ends(record: Record, runs: Sequence[Run]) -> None:
-    """Compose both ends of each range, and every choice of a group, and refuse what cannot be.
+    """Refuse a bad range before anything is trained, by composing the first and last value of each.
 
-    So a bad range is refused before anything is trained. Constructors refuse values that they do
-    not take. This function also refuses a value that gives a trial another model than that of its
-    arm, or other data: its score would be one on other examples.
+    All values of an option that chooses a file, such as `optim`, are composed. Constructors refuse
+    bad values. This function also refuses values that change the model or the data of an arm,
+    because scores are compared on the same examples.
 
     Args:
         record: The search.
         runs: Its arms, typed.
     """
-    tried = [
+    cases = [
         (arm, run, each, value)
         for arm, run in zip(record.arms, runs, strict=True)
         for each in record.spaces[arm.model]
         for value in (each.words if "." not in each.option else _ends(each))
     ]
-    words = [(*arm.words, f"{each.option}={value}") for arm, _, each, value in tried]
+    words = [(*arm.words, f"{each.option}={value}") for arm, _, each, value in cases]
     tasks: dict[str, Task] = {}
-    for (_, run, each, _), entry in zip(tried, composed(words, record.place), strict=True):
+    for (_, run, each, _), entry in zip(cases, composed(words, record.place), strict=True):
         other, where = typed(entry.config, tasks), f"{each.option}={each.text}"
-        arms = (
-            "to compare values, list them; each becomes an arm: "
+        way_out = (
+            "to compare values, list them, so that each becomes an arm: "
             f"{each.option}={','.join(_ends(each))}"
         )
         if other.model != run.model:
-            raise ConfigError(f"{where}: a search tunes each model by itself; {arms}")
+            raise ConfigError(f"{where}: a search tunes each model by itself; {way_out}")
         _check_run(other, record.options)
         if _data(other) != _data(run):
             raise ConfigError(
                 f"{where}: this changes the data of task={run.task_name}, and a search compares "
-                f"scores on the same validation examples; {arms}"
+                f"scores on the same validation examples; {way_out}"
             )
         group, _, name = each.option.partition(".")
-        idle = {"task": run.task.incidental, "runner": run.runner.incidental}.get(
+        idle_names = {"task": run.task.incidental, "runner": run.runner.incidental}.get(
             group, frozenset()
         )
-        if name in idle and name not in run.runner.files:
+        if name in idle_names and name not in run.runner.files:
             raise ConfigError(f"{where}: {IDLE}")
 
 

@@ -109,18 +109,18 @@ class GrowingSearch:
                 continue
             metric = chosen.trial.outcomes[0].metric
             yield (
-                f"search {chosen.arm.title}{study}: trial {chosen.trial.number} "
+                f"search {chosen.arm.title}{study}: trial {chosen.trial.number} is the best "
                 f"(validation {metric} {chosen.trial.score:.4g}): {shlex.join(chosen.words)}"
             )
             yield from (f"  {name.replace('_', ' ')}: {text}" for name, text in chosen.marks)
         counts = sorted({finished_count(chosen.trials) for chosen in self.step.choices})
         if len(counts) > 1:
-            told = ", ".join(map(str, counts))
-            yield f"unequal budgets: arms differ in finished trials ({told})"
+            listed = ", ".join(map(str, counts))
+            yield f"unequal budgets: arms differ in finished trials ({listed})"
         if self.step.later:
             yield (
-                f"{number_of(self.step.later, 'more run')} will start after these have been "
-                "compared on validation data"
+                f"{number_of(self.step.later, 'more run')} will start when the present ones have "
+                "been compared on validation data"
             )
 
     def warned(self) -> list[str]:

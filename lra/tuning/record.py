@@ -62,17 +62,19 @@ class SearchOptions:
             if len({*seeds}) < len(seeds) or any(not 0 <= one < STUDY_SEEDS for one in seeds):
                 raise ValueError(
                     f"{name}: got {seeds}; wanted different whole numbers from 0 to "
-                    f"{STUDY_SEEDS - 1}: the seeds of further studies are {STUDY_SEEDS} higher each"
+                    f"{STUDY_SEEDS - 1}, because each further study adds {STUDY_SEEDS} to its seeds"
                 )
         if not self.seeds:
             raise ValueError("seeds: got []; wanted at least one seed for the trials")
         if not 0 < self.keep < 1:
-            raise ValueError(f"keep: got {self.keep}; wanted a fraction between 0 and 1, as 0.25")
+            raise ValueError(
+                f"keep: got {self.keep}; wanted a fraction between 0 and 1, for example 0.25"
+            )
         rising = all(a < b for a, b in zip(self.rungs, self.rungs[1:], strict=False))
         if not rising or any(not 0 < share < 1 for share in self.rungs):
             raise ValueError(
                 f"rungs: got {self.rungs}; wanted increasing fractions of optim.steps between 0 "
-                "and 1, as [0.25]; the full length is added as the last one"
+                "and 1, for example [0.25]; the full length is added as the last one"
             )
 
 
@@ -163,15 +165,18 @@ class Record:
         points, number = dict(self.points), self.options.trials
         adaptive = self.sampler in ADAPTIVE
         first = min(number, self.options.parallel) if adaptive else number
+        # More points add rows, and more options add coordinates: what is known stays unchanged.
         for study in range(self.options.studies):
-            there = {(name := self.column(arm, study)): points.get(name, []) for arm in self.arms}
-            if all(sum(len(point) >= columns for point in old) >= first for old in there.values()):
+            known = {(name := self.column(arm, study)): points.get(name, []) for arm in self.arms}
+            if all(sum(len(point) >= columns for point in old) >= first for old in known.values()):
                 continue  # scipy.stats takes most of a second to import
             new = draw_points("halton" if adaptive else self.sampler, columns, first,
                         (self.options.draw, study))  # fmt: skip
-            for name, kept in there.items():
-                paired = [[*old, *point[len(old) :]] for old, point in zip(kept, new, strict=False)]
-                points[name] = [*paired, *kept[len(new) :], *new[len(kept) :]]
+            for name, old_points in known.items():
+                paired = [
+                    [*old, *point[len(old) :]] for old, point in zip(old_points, new, strict=False)
+                ]
+                points[name] = [*paired, *old_points[len(new) :], *new[len(old_points) :]]
         return replace(self, points=points)
 
     def extending(self, before: "Record") -> Self:
@@ -181,28 +186,29 @@ class Record:
             ConfigError: they differ in more than the `GROWING` options, or have fewer of these.
         """
         old, new = asdict(before.options), asdict(self.options)
-        own = {**before.for_model, **self.for_model}
-        there, here = (
-            {"sampler": each.sampler, "set of words": " ".join(each.fixed), "params": each.params}
+        for_model = {**before.for_model, **self.for_model}
+        stored, declared = (
+            {"sampler": each.sampler, "arguments": " ".join(each.fixed), "params": each.params}
             | {name: value for name, value in asdict(each.options).items() if name not in GROWING}
             for each in (before, self)
         )
-        there["for_model"], here["for_model"] = {**own, **before.for_model}, own
+        stored["for_model"], declared["for_model"] = {**for_model, **before.for_model}, for_model
         if not {*old["final_seeds"]} <= {*new["final_seeds"]}:
-            there["final_seeds"], here["final_seeds"] = old["final_seeds"], new["final_seeds"]
-        if other := next((what for what in there if there[what] != here[what]), None):
+            stored["final_seeds"], declared["final_seeds"] = old["final_seeds"], new["final_seeds"]
+        if differing := next((name for name in stored if stored[name] != declared[name]), None):
+            before_text, text = (short(str(node[differing])) for node in (stored, declared))
             raise ConfigError(
-                f"sweep={self.name} is a search with another {other}: {short(str(there[other]))} "
-                f"there, {short(str(here[other]))} here; give this one another name: sweep=NAME"
+                f"sweep={self.name}: got {differing}={text}; wanted {before_text}, as in the "
+                "stored search of this name, or another name: sweep=NAME"
             )
         for name in ("trials", "studies"):
             if new[name] < old[name]:
                 raise ConfigError(
-                    f"search.{name}: got {new[name]}, and the search {self.name} has {old[name]}; "
-                    f"wanted as many or more, or another name: sweep=NAME"
+                    f"search.{name}: got {new[name]}; wanted at least {old[name]}, as in the "
+                    f"stored search {self.name}, or another name: sweep=NAME"
                 )
         arms = {arm.words: arm for arm in (*before.arms, *self.arms)}
-        return replace(self, arms=(*arms.values(),), for_model=own, points=before.points)
+        return replace(self, arms=(*arms.values(),), for_model=for_model, points=before.points)
 
     def write(self, root: Path) -> None:
         """Store the record; its file is replaced as a whole."""
@@ -221,10 +227,10 @@ def record_file(root: Path, name: str) -> Path:
 
 
 def read_record(root: Path, name: str) -> Record | None:
-    """Return the record of a search; None where there is none.
+    """Return the stored record of the search `name`; None if there is none.
 
     Raises:
-        ConfigError: it is torn, or of a newer version.
+        ConfigError: its file is damaged, or another version of lra wrote it.
     """
     path = record_file(root, name)
     try:
@@ -238,7 +244,7 @@ def read_record(root: Path, name: str) -> Record | None:
     except ValueError as error:
         raise ConfigError(
             f"{path} is damaged ({error}): move it away and rerun the same command, which draws "
-            "the same points; rows stay"
+            "the same points; stored rows stay"
         ) from error
     raise ConfigError(
         f"{path} has schema {content['schema']}, and this lra reads {SCHEMA}: continue with the "
@@ -247,7 +253,7 @@ def read_record(root: Path, name: str) -> Record | None:
 
 
 def _record(content: Mapping[str, Any], name: str) -> Record:
-    """Return the record in a file. Raises ValueError for what no search of this name holds."""
+    """Return the record in the content of a file. Raises ValueError if it is damaged."""
     typed_object(content, _TYPES)
     fields = {each: content[each] for each in Record.__dataclass_fields__}
     fields["options"] = make(SearchOptions, content["options"], "options")

@@ -1,4 +1,4 @@
-"""What is searched: options with ranges in Hydra's words, and points of the unit cube as words."""
+"""Searched options with their ranges in Hydra's syntax, and points of the unit cube as values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from lra.errors import ConfigError
 
 RANGES = "interval(a,b), tag(log, interval(a,b)), choice(a,b) or range(a,b,step)"
 MOST = 10_000
-"""Values of one option; more is a slip, and every command of a search would list them."""
+"""An option has at most so many listed values; more are a mistake."""
 MOVES = 0.001
 """A number is written with the fewest digits that move its point by less."""
 FAR = 100.0
-"""Ends of an interval so many times apart want a logarithmic scale."""
+"""An interval with this ratio of its ends should have a logarithmic scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,9 @@ class Dimension:
 
     option: str
     text: str
-    """As it was declared."""
+    """The range as it was declared."""
     words: tuple[str, ...] = ()
-    """Of a choice or a range, each value as the command line spells it."""
+    """The values of a choice or a range, as texts on the command line; none for an interval."""
     values: tuple[Any, ...] = ()
     low: float = 0.0
     high: float = 0.0
@@ -46,7 +46,7 @@ class Dimension:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the largest value. Of numbers alone."""
+        """The least and the largest value. It may be asked only of numbers."""
         return (min(self.values), max(self.values)) if self.values else (self.low, self.high)
 
     @property
@@ -55,7 +55,7 @@ class Dimension:
         return not self.values and not self.log and self.high >= FAR * max(self.low, 0.0) > 0
 
     def at(self, u: float) -> tuple[str, Any]:
-        """Return the value at a place of [0, 1): its word, and plain."""
+        """Return the value at the coordinate `u` in [0, 1): its text, and the plain value."""
         if self.values:
             place = math.floor(u * len(self.values))
             return self.words[place], self.values[place]
@@ -70,17 +70,17 @@ class Dimension:
         return str(whole), whole
 
     def _spread(self, u: float, low: float, high: float) -> float:
-        """Return the number at a place between two."""
+        """Return the number at the coordinate `u` between `low` and `high`."""
         return float(low * (high / low) ** u) if self.log else low + u * (high - low)
 
     def _place(self, x: float) -> float:
-        """Return the place of a number."""
+        """Return the coordinate of a number, the inverse of `_spread`."""
         if self.log:
             return math.log(x / self.low) / math.log(self.high / self.low)
         return (x - self.low) / (self.high - self.low)
 
     def _shortest(self, u: float) -> float:
-        """Return the number with the fewest digits at nearly a place."""
+        """Return the number with the fewest digits whose coordinate is `u`, within `MOVES`."""
         x = self._spread(u, self.low, self.high)
         for digits in range(17):
             near = float(f"{x:.{digits}e}")
@@ -90,7 +90,7 @@ class Dimension:
 
 
 def dimension(option: str, text: str) -> Dimension:
-    """Return an option that is searched.
+    """Return the searched option `option` with the range in `text`, such as `choice(1,2)`.
 
     Raises:
         ConfigError: the text is no range that can be searched.
@@ -99,7 +99,7 @@ def dimension(option: str, text: str) -> Dimension:
     try:
         (word,) = OverridesParser.create().parse_overrides([where])
     except HydraException as error:
-        raise ConfigError(f"{short(where)}: wanted {RANGES}, quoted as one text") from error
+        raise ConfigError(f"{short(where)}: wanted {RANGES}, in quotation marks") from error
     value = word.value()
     if getattr(value, "shuffle", False):
         raise ConfigError(f"{where}: the search chooses the order of points; remove shuffle")
@@ -112,11 +112,13 @@ def dimension(option: str, text: str) -> Dimension:
         raise ConfigError(f"{where}: a single value is no range; wanted {RANGES}")
     assert isinstance(value, Sweep)
     if tags := sorted(value.tags - {"log"}):
-        raise ConfigError(f"{where}: got the tag {tags[0]}; the one tag of a search is log")
+        raise ConfigError(f"{where}: got the tag {tags[0]}; wanted no tag, or the tag log")
     if isinstance(value, IntervalSweep):
         return _interval(option, text, value)
     if value.tags:
-        raise ConfigError(f"{where}: log is for intervals; wanted tag(log, interval(a,b)), or none")
+        raise ConfigError(
+            f"{where}: wanted the tag log only on an interval: tag(log, interval(a,b))"
+        )
     if any(isinstance(one, Sweep) for one in getattr(value, "list", ())):
         raise ConfigError(
             f"{where}: got one range inside another; wanted one function of plain values"
@@ -124,26 +126,27 @@ def dimension(option: str, text: str) -> Dimension:
     if (count := value_count(word)) > MOST:
         raise ConfigError(
             f"{short(where)}: this range has {count:,.0f} values; wanted at most {MOST:,}, or "
-            "interval(a,b), which is not listed: between whole ends it has whole numbers"
+            "interval(a,b), which draws whole numbers if a and b are whole"
         )
     words = tuple(word.sweep_string_iterator())
     values = tuple(map(Override._convert_value, word.sweep_iterator()))
     if len(words) < 2:
         raise ConfigError(
-            f"{where}: {'1 value' if words else 'an empty range'} leaves nothing to choose; "
+            f"{where}: got {'1 value' if words else 'an empty range'}; "
             f"wanted two or more values, or {RANGES}"
         )
     if len({*words}) < len(words):
-        double = next(one for one in words if words.count(one) > 1)
-        raise ConfigError(f"{where}: {double} occurs twice; give each value once")
+        repeated = next(one for one in words if words.count(one) > 1)
+        raise ConfigError(f"{where}: {repeated} occurs twice; give each value once")
     return Dimension(option=option, text=text, words=words, values=values)
 
 
 def _interval(option: str, text: str, value: IntervalSweep) -> Dimension:
+    """Return the searched option `option` with an interval. Raises ConfigError for bad ends."""
     where, low, high = f"{option}={text}", float(value.start or 0.0), float(value.end or 0.0)
     log = "log" in value.tags
     if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
-        raise ConfigError(f"{where}: wanted finite ends, the smaller one first: got {low}, {high}")
+        raise ConfigError(f"{where}: got {low}, {high}; wanted finite ends, the smaller one first")
     if log and low <= 0:
         raise ConfigError(f"{where}: a logarithmic scale cannot contain {low}; wanted ends above 0")
     ends = text.rpartition("interval(")[2].partition(")")[0].split(",")
@@ -152,17 +155,17 @@ def _interval(option: str, text: str, value: IntervalSweep) -> Dimension:
 
 
 def draw_points(sampler: str, columns: int, number: int, seeds: Sequence[int]) -> list[list[float]]:
-    """Return points of the unit cube; more of them, or of their columns, change no earlier one.
+    """Return `number` points of the unit cube; larger numbers keep all earlier points.
 
     Args:
-        sampler: random, or halton for scrambled points of SciPy's.
-        columns: Coordinates of each.
-        number: Of points.
-        seeds: Of the draw.
+        sampler: random, or halton for SciPy's scrambled Halton points.
+        columns: The number of coordinates of each point.
+        number: The number of points.
+        seeds: The seeds of the random generator.
     """
     if sampler == "random":
-        each = (np.random.default_rng([*seeds, k]).random(number) for k in range(columns))
-        return [[float(u) for u in point] for point in zip(*each, strict=True)]
+        coordinates = (np.random.default_rng([*seeds, k]).random(number) for k in range(columns))
+        return [[float(u) for u in point] for point in zip(*coordinates, strict=True)]
     from scipy.stats import qmc
 
     points = qmc.Halton(columns, scramble=True, rng=np.random.default_rng([*seeds])).random(number)
@@ -170,17 +173,17 @@ def draw_points(sampler: str, columns: int, number: int, seeds: Sequence[int]) -
 
 
 def grid_points(dimensions: Sequence[Dimension], shared: int) -> list[list[float]]:
-    """Return the points of a grid; those of the first dimensions, which arms share, go fastest."""
+    """Return the points of a grid; the first `shared` dimensions change fastest between points."""
     order = [*dimensions[shared:], *dimensions[:shared]]
-    sizes = [len(one.values) for one in order]
-    places = product(*(range(size) for size in sizes))
-    points = [[(k + 0.5) / n for k, n in zip(place, sizes, strict=True)] for place in places]
-    own = len(order) - shared
-    return [[*point[own:], *point[:own]] for point in points]
+    sizes = [len(dimension.values) for dimension in order]
+    indices = product(*(range(size) for size in sizes))
+    points = [[(k + 0.5) / n for k, n in zip(index, sizes, strict=True)] for index in indices]
+    unshared = len(order) - shared
+    return [[*point[unshared:], *point[:unshared]] for point in points]
 
 
 def values_at(
     dimensions: Sequence[Dimension], point: Sequence[float]
 ) -> Mapping[str, tuple[str, Any]]:
-    """Return the words and values of a point, by option."""
+    """Return the texts and plain values of a point, by option."""
     return {one.option: one.at(u) for one, u in zip(dimensions, point, strict=False)}

@@ -1,4 +1,4 @@
-"""The sweep of a command: its combinations, the cells of its search, or those of an earlier one."""
+"""The sweep of a command: its combinations, its search, or the options of an earlier search."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,18 +17,18 @@ from lra.tuning.declaration import ONCE, check_word, declared_search, options_of
 from lra.tuning.growing_search import GrowingSearch
 
 _MOST = 3
-"""Options that are named."""
+"""At most so many options are named."""
 
 
 def plan_sweep(
     entries: Sequence[Composed], *, elsewhere: bool
 ) -> tuple[Sweep, GrowingSearch | None]:
-    """Return the cells that are known by now, and the search that they belong to, if any.
+    """Return the sweep of the cells that are known by now, and its search; None: no search.
 
-    Nothing is written: see `Growing.keep`.
+    Nothing is written: see `GrowingSearch.keep`.
 
     Args:
-        entries: What was composed of the command.
+        entries: The configurations that were composed from the command.
         elsewhere: Whether the cells are meant for another machine.
 
     Raises:
@@ -49,51 +49,54 @@ def plan_sweep(
 
 
 def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
-    """Yield trainings of the options that an earlier search chose, with these words."""
+    """Yield trainings with the options that the search `name` chose, and with these arguments."""
     first, options = entries[0], options_of(entries[0])
     where, root = f"search.from={name}", Path(first.config["results"])
     assert first.searched is not None
     of_models = first.searched.options["for_model"]
     if first.searched.ranges or first.searched.options["params"] or of_models:
         raise ConfigError(
-            f"{where} trains the options that were chosen there, without a search: remove the "
-            "ranges"
+            f"{where} trains with the options that this search has chosen, and searches nothing: "
+            "remove the ranges"
         )
     if first.config["sweep"] == name:
         raise ConfigError(
-            f"{where}: these trainings need a different name than the search: sweep=NAME"
+            f"{where}: the new trainings need another name than the search: sweep=NAME"
         )
     growing = GrowingSearch.stored(root, name)
     if growing is None:
         raise ConfigError(f"{where}: {root} has no search of this name")
     growing.sweep()
     for entry in entries:
-        for each in entry.overrides:
-            check_word(each)
+        for argument in entry.overrides:
+            check_word(argument)
         model = str(entry.config["model"]["name"])
         chosen = [choice for choice in growing.step.choices if choice.arm.model == model]
         arms = {choice.arm.words for choice in chosen}
         if len(arms) != 1 or any(choice.trial is None for choice in chosen):
-            why = "has chosen nothing for it yet"
+            why = "the search has not chosen options for this model yet"
             if len(arms) > 1:
-                why = "compares several versions (arms) of it"
-            raise ConfigError(f"{where}: model={model}: the search {why}")
+                why = "the search compares several versions (arms) of this model"
+            raise ConfigError(f"{where}: model={model}: {why}")
         for choice in chosen:
-            differs = _differing(entry.config, growing.chosen(choice).config, choice.arm.untuned)
-            words = (*entry.overrides, *([word("runner.transferred", differs)] * bool(differs)))
+            difference = _differing(entry.config, growing.chosen(choice).config, choice.arm.untuned)
+            words = (
+                *entry.overrides,
+                *([word("runner.transferred", difference)] * bool(difference)),
+            )
             of_choice = [*finals(growing.record, choice, words, options)]
             yield from composed(of_choice, growing.record.place)
 
 
 def _differing(here: Mapping[str, Any], there: Mapping[str, Any], but: Collection[str]) -> str:
-    """Say in which options of task, model and optimiser two configurations differ, `but` some."""
-    one, other = (
+    """Return in words which options of task, model and optimiser differ, except those in `but`."""
+    ours, theirs = (
         flatten({part: config[part] for part in ("task", "model", "optim")})
         for config in (here, there)
     )
-    names = [n for n in one if one[n] != other.get(n) and n not in but and ".about." not in n]
+    names = [n for n in ours if ours[n] != theirs.get(n) and n not in but and ".about." not in n]
     if "task.name" in names:
         names = ["task.name", *(n for n in names if not n.startswith("task."))]
-    told = [f"{name}={one[name]}, not {other.get(name)}" for name in names]
-    more = f", and {len(told) - _MOST} more" if len(told) > _MOST else ""
-    return "; ".join(told[:_MOST]) + more
+    differences = [f"{name}={ours[name]}, not {theirs.get(name)}" for name in names]
+    more = f", and {len(differences) - _MOST} more" if len(differences) > _MOST else ""
+    return "; ".join(differences[:_MOST]) + more

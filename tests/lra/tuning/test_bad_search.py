@@ -25,12 +25,12 @@ CASES = [
     ((), "has nothing to search"),
     (("optim.nothing=interval(0, 1)",), "unknown option 'nothing'"),
     (("model=linear,performer", "model.mixer.features=choice(64, 128)"),
-     "Put the range of a single family under search.for_model"),
+     "If only one family has an option, set its range in search.for_model"),
     ((RATE, "search.for_model.fnet.model.mixer.x=choice(1, 2)"), "unknown model of this search"),
     ((RATE, "optim.peak_learning_rate=0.1"), "got a value and a range for one option"),
     (("optim.clip=interval(2, 1)",), "the smaller one first"),
-    (("search=grid", RATE), "a grid needs separate values, and an interval has none; list some, "
-    "as choice("),
+    (("search=grid", RATE), "a grid needs single values, but this is an interval; list values, "
+    "for example choice("),
     (("search=grid", "optim.clip=range(1, 99)"), "wanted search.trials=98 or more"),
     ((RATE, "search.trials=0"), "search: trials"),
     ((RATE, "search.keep=1.5"), "wanted a fraction between 0 and 1"),
@@ -41,37 +41,37 @@ CASES = [
     ((RATE, "search.seeds=[0,0]"), "different whole numbers"),
     ((RATE, "search.final_seeds=[1000]"), "different whole numbers"),
     ((RATE, "runner=scaling"), "a search trains models; wanted runner=train"),
-    ((RATE, "runner.shard=1/2"), "lra submit shares trials"),
-    ((RATE, "runner.until_step=3"), "a search sets this option"),
+    ((RATE, "runner.shard=1/2"), "lra submit divides trials"),
+    ((RATE, "runner.until_step=3"), "the search itself sets this option"),
     (("model.backbone.dropout=interval(-0.5, 0.5)",), "dropout"),
     ((RATE, "search.trials=90000", "search.studies=9"), "wanted at most 100,000"),
-    ((RATE, "++search.params={optim.clip: 3}"), "wanted a range, as text"),
+    ((RATE, "++search.params={optim.clip: 3}"), "wanted a text like"),
     ((RATE, "search.trails=3"), "trials"),
     (("optim.clip=range(16,inf)",), "wanted a range that ends"),
     (("optim.clip=range(1,1000000000)",), "has 999,999,999 values; wanted at most 10,000, or"),
     (("optim.clip=range(1,1000000)",), "has 999,999 values; wanted at most 10,000, or interval("),
     (("optim.clip=range(0,1,0.0)",), "step not 0"),
     ((f"optim.clip=range(1,{10**400})",), "wanted a range that ends"),
-    ((RATE, "search.for_model=null"), "search.for_model: got None; wanted ranges by model and"),
-    ((RATE, "++search.for_model=3"), "search.for_model: got 3; wanted ranges by model and option"),
-    ((RATE, "++search.for_model={linear: 3}"), "search.for_model.linear: got 3; wanted ranges by"),
-    ((RATE, "search.params=null"), "search.params: got None; wanted ranges by option"),
+    ((RATE, "search.for_model=null"), "search.for_model: got None; wanted a mapping from models"),
+    ((RATE, "++search.for_model=3"), "search.for_model: got 3; wanted a mapping"),
+    ((RATE, "++search.for_model={linear: 3}"), "search.for_model.linear: got 3; wanted a mapping"),
+    ((RATE, "search.params=null"), "search.params: got None; wanted a mapping from options"),
     ((RATE, "++search.params=[1]"), "++search.params=[1]: wanted a mapping"),
     ((RATE, "++search.for_model=[1]"), "++search.for_model=[1]: wanted a mapping"),
     ((RATE, "search.rungs={a: 1}"), "search.rungs={a:1}: wanted a mapping"),
     (("seed=choice(0,1)",), "search.seeds and search.final_seeds"),
     (("search.for_model.linear.seed=range(0,3)",), "search.seeds and search.final_seeds"),
     (("++search.params={seed: 'choice(0,1)'}",), "search.seeds and search.final_seeds"),
-    ((RATE, "runner.evaluate_splits=[test]"), "a search sets this option"),
-    (("runner.evaluate_splits=choice([test],[train])",), "a search sets this option"),
-    (("runner.until_step=range(1,9)",), "a search sets this option"),
+    ((RATE, "runner.evaluate_splits=[test]"), "the search itself sets this option"),
+    (("runner.evaluate_splits=choice([test],[train])",), "the search itself sets this option"),
+    (("runner.until_step=range(1,9)",), "the search itself sets this option"),
     (("++search.params={results: 'choice(a,b)'}",), "does not change the score"),
     (("sweep=choice(a,b)",), "does not change the score"),
     (("runner.timeout_s=choice(8,9)",), "does not change the score"),
     (("search.trials=choice(8,9)",), "does not change the score"),
     (("runner.log_every_steps=choice(8,9)",), "does not change the score"),
-    (("task=listops", "task.source=sample", "task.processes=choice(1,2)"), "it does not change "
-                                                                           "the score"),
+    (("task=listops", "task.source=sample", "task.processes=choice(1,2)"), "this option does "
+                                                                           "not change the score"),
     (("search.for_model.linear.model=choice(linear,sdpa)",), "a search tunes each model by itself"),
     (("++search.params={task: 'choice(mqar,listops)'}",), "changes the data of task=mqar"),
     (("++search.params={runner: 'choice(train,certify)'}",), "runner=certify: a search trains"),
@@ -147,7 +147,7 @@ def test_rungs_and_agents_beside_what_they_do_not_fit(
     with pytest.raises(ConfigError, match="proposes points after complete trainings"):
         of(tmp_path, "search=tpe", RATE, "search.rungs=[0.6]")
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
-    with pytest.raises(ConfigError, match="an agent's run is one training"):
+    with pytest.raises(ConfigError, match="an agent of W&B starts single trainings"):
         of(tmp_path, RATE)
 
 
@@ -170,8 +170,8 @@ ANOTHER = [
     ((RATE, "search.metric=loss"), "another metric"),
     ((RATE, "search.rungs=[0.9]"), "another rungs"),
     ((RATE, "search=random"), "another sampler"),
-    ((RATE, "optim.steps=90"), "another set of words"),
-    ((RATE, "search.trials=2"), "wanted as many or more"),
+    ((RATE, "optim.steps=90"), ": got arguments="),
+    ((RATE, "search.trials=2"), "wanted at least"),
     ((RATE, "search.final_seeds=[1]"), "another final_seeds"),
 ]
 

@@ -118,7 +118,7 @@ def test_what_a_search_will_be_marked_with_is_told_before_it_runs(
         assert main([*command, *words]) == code
         said = capsys.readouterr()[code and 1]
         assert "search: seeds reused: seed 0 was used both to choose and to score" in said
-        assert "(1, 2): they search different numbers of options with equally many trials" in said
+        assert "(1, 2), although each arm has equally many trials for its options" in said
 
 
 def test_a_choice_is_transferred_with_what_differs(
@@ -135,13 +135,13 @@ def test_a_choice_is_transferred_with_what_differs(
         assert labels["tuned"] == "s"
         assert labels["transferred"] == "task.length=24, not 16; optim.batch_size=4, not 8"
     for more, said in (
-        (["sweep=s"], "need a different name"),
+        (["sweep=s"], "need another name"),
         (["sweep=u", "search.from=nothing"], "has no search of this name"),
-        (["sweep=u", "model=fnet"], "has chosen nothing for it yet"),
-        (["sweep=u", f"{RATE}=interval(1e-3, 1)"], "without a search: remove the ranges"),
+        (["sweep=u", "model=fnet"], "has not chosen options for this model yet"),
+        (["sweep=u", f"{RATE}=interval(1e-3, 1)"], "searches nothing: remove the ranges"),
         (["sweep=u", "search.for_model.linear.optim.clip=choice(1, 2)"], "remove the ranges"),
         (["sweep=u", "seed=7"], "search.seeds and search.final_seeds"),
-        (["sweep=u", "runner.evaluate_splits=[test]"], "a search sets this option"),
+        (["sweep=u", "runner.evaluate_splits=[test]"], "the search itself sets this option"),
     ):
         capsys.readouterr()
         assert main(["run", *there, *more]) == 2
