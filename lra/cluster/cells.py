@@ -1,4 +1,4 @@
-"""The cells of a stored plan, as the executor of one worker takes them."""
+"""Gives the cells of a stored plan to the executor of one worker."""
 
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -21,7 +21,7 @@ from lra.sweep.sweep_logger import SweepLogger
 from lra.terminal.board import UNENDED, ProgressBoard
 
 LEAST_BYTES = 2**30
-"""What a cell may use however many workers share the memory: its limit counts what it maps."""
+"""A cell may use at least this memory, however many workers share it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,22 +30,22 @@ class WorkerOptions:
 
     name: str
     group: str | None = None
-    """Of the plan's workers, whose resources it has; None: it takes every cell."""
+    """The group of workers in the plan that sets its resources; None: it takes every cell."""
     side_by_side: int | None = None
-    """Training cells at once; None: as the hardware profile says."""
+    """How many training cells it runs at once; None: as the hardware profile says."""
     number: int = 0
-    """Among its peers, from 0: which of the machine's GPUs are its own."""
+    """Its number among its peers, from 0, which decides the GPUs that it uses."""
     peers: int = 1
     """Workers that share this machine's memory."""
     wait_s: float | None = None
-    """None: as the plan says."""
+    """Seconds for which it waits for runs of other workers; None: as the plan says."""
     echo: TextIO | None = None
-    """Where else goes what the log says."""
+    """A second stream for the lines of the log; None: there is none."""
 
 
 @dataclass(slots=True)
 class SharedPlan:
-    """Cells that are claimed one by one as places become free, for other workers take them too."""
+    """Claims cells one by one, when places become free, because other workers take cells, too."""
 
     claiming: Claiming
     options: WorkerOptions
@@ -53,16 +53,16 @@ class SharedPlan:
     state: WorkerState
     logger: SweepLogger
     data: dict[str, str]
-    """By names of data that were tried, why they cannot be had; "": they can."""
+    """By name of data that were prepared: why that failed; "": it did not."""
     changed: Callable[[], bool]
-    """Whether the plan is another one by now."""
+    """Returns whether the file of the plan has changed."""
     count: int = 0
-    """Cells that were begun."""
+    """How many cells have been started."""
     unlocked: bool = False
-    """Whether it was said that this machine cannot be had alone."""
+    """Whether the log says already that other workers cannot be kept away from this machine."""
 
     def groups(self) -> Generator[CellGroup]:
-        """Yield cells like the first that can be taken, again and again; none of a changed plan."""
+        """Yield groups of similar cells until no cell can be taken or the plan has changed."""
         before = -1
         while self.count > before and not self.changed():
             before = self.count
@@ -70,15 +70,16 @@ class SharedPlan:
             yield from self._next_group()
 
     def _next_group(self) -> Generator[CellGroup]:
+        """Yield one group: the first cell that can be claimed, and cells like it. Prepares data."""
         while (place := next(self.claiming.possible(), None)) is not None:
-            with ExitStack() as held:
+            with ExitStack() as on_exit:
                 timed = self.claiming.plan.entries[place].timed
-                fault = held.enter_context(machine(alone=timed, waiting=self._wait_for_machine))
+                fault = on_exit.enter_context(machine(alone=timed, waiting=self._wait_for_machine))
                 crowd = self._crowd(fault) if timed else ""
                 first = self.claiming.take(place)
                 if first is None:
                     continue
-                held.callback(first.claim.release)
+                on_exit.callback(first.claim.release)
                 if (why := self._not_here(first)) is not None:
                     self.claiming.set_aside[self._place(first.planned.cell.key)] = why
                     continue
@@ -88,7 +89,7 @@ class SharedPlan:
                 available = available_bytes()
                 most = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
                 yield CellGroup(
-                    lanes={processes(first.planned.run): self._alike(first)},
+                    lanes={processes(first.planned.run): self._similar_cells(first)},
                     places=self._places(first),
                     sharers=1 if timed else min(self.options.peers, most),
                     crowd=crowd,
@@ -102,11 +103,12 @@ class SharedPlan:
         return self.claiming.plan.entries[self._place(taken.planned.cell.key)]
 
     def _crowd(self, fault: str) -> str:
-        """Return what may disturb a cell that reads the clock, and say it once; "" for nothing."""
+        """Return what may disturb a timed cell, and log it once; "" if nothing may."""
         if fault and not self.unlocked:
             self.board.say(
-                f"lra cannot prevent other workers from running on this machine ({fault}). Timings "
-                "are marked as disturbed; run one worker here with runner.retry=[disturbed]",
+                f"lra cannot prevent other workers from running on this machine ({fault}), so "
+                "timings are marked as disturbed. Repeat them with one worker and "
+                "runner.retry=[disturbed]",
                 always=True,
             )
             self.unlocked = True
@@ -118,6 +120,7 @@ class SharedPlan:
         self.state.say("waiting for the machine")
 
     def _places(self, taken: ClaimedCell) -> Places:
+        """Return the devices or cores for cells like this one, which peers do not use."""
         run, options = taken.planned.run, self.options
         return shared_places(
             run.hardware,
@@ -128,24 +131,24 @@ class SharedPlan:
         )
 
     def _not_here(self, taken: ClaimedCell) -> str | None:
-        """Return why a cell does not run here: too few devices, or others than its key says."""
+        """Return why a cell cannot run here, such as too few devices; None: it can."""
         cell, hardware = taken.planned.cell, taken.planned.run.hardware
         try:
             self._places(taken)
             if not self._entry(taken).timed:
                 return None
-            here = Lookups().device_of(hardware)
+            device = Lookups().device_of(hardware)
         except ValueError as error:
             return str(error)
-        there, threads = cell.columns["device"], cell.columns["threads"]
-        if here != there:
-            return f"is measured on {there}, and this is {here}"
+        planned_device, threads = cell.columns["device"], cell.columns["threads"]
+        if device != planned_device:
+            return f"it is measured on {planned_device}, but this machine has {device}"
         if hardware.timing_threads() != threads:
-            return f"is measured with {threads} threads, and here are {hardware.timing_threads()}"
+            return f"it is measured with {threads} threads, not {hardware.timing_threads()} as here"
         return None
 
     def _prepare(self, taken: ClaimedCell) -> None:
-        """Make the data of a cell ready, once; where they cannot be had is noted."""
+        """Prepare the data of a cell, once, and remember in `data` whether that failed."""
         name = self._entry(taken).data
         if name not in self.data:
             task = taken.planned.run.task
@@ -153,12 +156,12 @@ class SharedPlan:
             fault = prepare_task(task, self.board)
             self.data[name] = "" if fault is None else str(fault)
 
-    def _alike(self, first: ClaimedCell) -> Iterator[Sequence[ClaimedCell]]:
-        """Yield cells whose claims are held, of the runner and the size of the first."""
-        # Its name need not be that of what planned the cells.
+    def _similar_cells(self, first: ClaimedCell) -> Iterator[Sequence[ClaimedCell]]:
+        """Yield the first cell, then claim and yield others with the same runner and resources."""
+        # The device may have another name than on the machine that planned the cells.
         device = Lookups().device_of(first.planned.run.hardware)
         entry, kind = self._entry(first), _kind(first)
-        yield [self._begun(first, device)]
+        yield [self._note_start(first, device)]
         for place in self.claiming.possible(entry.runner):
             other = self.claiming.plan.entries[place]
             if (other.needs.gpus, other.needs.cpus) != (entry.needs.gpus, entry.needs.cpus):
@@ -166,17 +169,17 @@ class SharedPlan:
             if self.changed():
                 return
             if other.data not in self.data:
-                continue  # data are prepared while nothing runs
+                continue  # data are prepared only while no cell runs
             taken = self.claiming.take(place)
             if taken is None:
                 continue
             if _kind(taken) == kind:
-                yield [self._begun(taken, device)]
+                yield [self._note_start(taken, device)]
             else:
-                taken.claim.release()  # as many cores, and otherwise shared out
+                taken.claim.release()  # it needs other places, though as many cores
 
-    def _begun(self, taken: ClaimedCell, device: str) -> ClaimedCell:
-        """Note a cell that is about to begin."""
+    def _note_start(self, taken: ClaimedCell, device: str) -> ClaimedCell:
+        """Record that a claimed cell is about to start; return it with its data and device set."""
         planned = taken.planned
         planned.no_data = self.data[self._entry(taken).data] or None
         planned.cell = replace(planned.cell, columns={**planned.cell.columns, "device": device})
@@ -187,17 +190,18 @@ class SharedPlan:
         return taken
 
     def advance(self, key: str, message: Progress) -> None:
-        """Note how far a cell is."""
+        """Record the progress of a cell."""
         self.state.advance(key, message)
 
     def ended(self, key: str, status: str) -> None:
-        """Note how a cell ended, and that it is not to be taken again."""
+        """Record how a cell ended, and that this worker does not take it again."""
         self.state.end(key, status)
         if status in UNENDED:
-            self.claiming.set_aside[self._place(key)] = "was stopped here by a signal"
+            self.claiming.set_aside[self._place(key)] = "a signal stopped it here"
         else:
             self.claiming.over.add(self._place(key))
 
 
 def _kind(taken: ClaimedCell) -> tuple[object, ...]:
+    """Return a key that is equal for cells that can run in one group."""
     return (*kind_of(taken.planned), processes(taken.planned.run))

@@ -66,9 +66,11 @@ class Claiming:
         if group is not None:
             for place, entry in enumerate(plan.entries):
                 if not group.resources.hold(entry.needs):
-                    self.set_aside[place] = "needs more than this worker has"
+                    self.set_aside[place] = (
+                        "it needs more GPUs, cores, memory or time than this worker has"
+                    )
                 elif group.timed is False and entry.timed:
-                    self.set_aside[place] = "is timed, and other workers use this machine"
+                    self.set_aside[place] = "it is timed, but other workers use this machine"
         self.until, self.whole_s = until, None if until is None else until - time.time()
         self.short_of_time = False
         """Whether a timed cell, which cannot be interrupted, was not taken for lack of time."""

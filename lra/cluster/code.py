@@ -1,4 +1,4 @@
-"""Whether the code here is the code that a plan was written with."""
+"""Checks that this machine has the code that a plan was written with."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,45 +12,50 @@ MOST_NAMED = 5
 
 
 class OtherCode(RuntimeError):
-    """A plan was written with other sources, or another torch; nothing was run."""
+    """A plan was written with different sources, or another version of PyTorch."""
 
 
 def here(sources: Mapping[str, str]) -> dict[str, str]:
-    """Return the hashes that modules have on this path; one that is not here is left out."""
+    """Return the hashes that the modules in `sources` have here; missing modules are excluded."""
     digests = {name: source_digest(name) for name in sources}
     return {name: digest for name, digest in digests.items() if digest is not None}
 
 
 def known_sources(sources: Mapping[str, str], plugins: Collection[str]) -> dict[str, str]:
-    """Return the hashes of sources without those of packages that were not named here."""
-    unnamed = set(plugins) - set(named_plugins())
-    return {name: value for name, value in sources.items() if name.partition(".")[0] not in unnamed}
+    """Return `sources` without plug-ins that the plan names and this command does not."""
+    unnamed_plugins = set(plugins) - set(named_plugins())
+    return {
+        name: value
+        for name, value in sources.items()
+        if name.partition(".")[0] not in unnamed_plugins
+    }
 
 
 def is_current(sources: Mapping[str, str]) -> bool:
-    """Tell whether all these sources are here, unchanged."""
+    """Return whether all modules in `sources` exist here with these hashes."""
     return here(sources) == dict(sources)
 
 
 def check(plan: StoredPlan) -> None:
-    """Raise `OtherCode` where the cells of a plan would be run by other code than it names."""
+    """Raise `OtherCode` if this machine has other sources, or another PyTorch, than the plan."""
     planned = known_sources(plan.head["sources"], plan.head.get("plugins", ()))
     ours = here(planned)
     versions = plan.head["versions"]
     torch = version("torch")
-    again = "install that version here, or rerun the `lra submit` command with this one"
+    way_out = "install that version here, or rerun the `lra submit` command with this one"
     if planned != ours:
         differing = changes(planned, ours)
         more = len(differing) - MOST_NAMED
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise OtherCode(
             f"the plan of {plan.sweep} was made with lra {versions['lra']}, code "
-            f"{summary(dict(sorted(planned.items())))}, and this is lra {lra_version()}, code "
-            f"{summary(dict(sorted(ours.items())))}: {named}. This worker ran nothing: {again}"
+            f"{summary(dict(sorted(planned.items())))}, but here is lra {lra_version()}, code "
+            f"{summary(dict(sorted(ours.items())))}; these modules differ: "
+            f"{named}. This worker ran nothing: {way_out}"
         )
     if versions["torch"] != torch:
         raise OtherCode(
-            f"the plan of {plan.sweep} was made with torch {versions['torch']}, and this is torch "
-            f"{torch}: rows of both versions would be mixed in one table. This worker ran "
-            f"nothing: {again}"
+            f"the plan of {plan.sweep} was made with torch {versions['torch']}, but here is torch "
+            f"{torch}, and one table must not mix rows of both versions. This worker ran "
+            f"nothing: {way_out}"
         )

@@ -1,4 +1,4 @@
-"""What starts workers: the protocol of every engine, and the one that the command line chooses."""
+"""Engines, which start workers: their protocol, and the choice of one by the command line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,37 +15,37 @@ GROUP = "cluster"
 LOCAL = "local"
 MOST_WORKERS = 100_000
 UNTIL = "LRA_WORKER_UNTIL"
-"""Of the environment of a worker: when its engine ends it, in seconds since 1970."""
+"""Variable of a worker's environment: the time (in seconds since 1970) at which it is ended."""
 QUEUED, RUNNING, ENDED = "queued", "running", "ended"
 """States of jobs that every engine knows."""
 SUSPENDED = "suspended"
-"""State of a job that its engine holds still, and will let go on."""
+"""State of a job that its engine has paused and will continue."""
 FORGOTTEN = "forgotten"
 """State of a job that its engine no longer knows: it ended a while ago."""
 STARTS = "starts "
-"""Before the command of a worker, in what its job says: what comes first was its way there."""
+"""In the output of a job, comes before the command of the worker, which then has started."""
 AGAIN = 75
-"""How a worker ends that could go on, had it a whole job's time: BSD's EX_TEMPFAIL."""
+"""Exit code of a worker that needs a job with its full time left: BSD's EX_TEMPFAIL."""
 STORAGE = 74
-"""How a worker ends whose storage failed, as it may not do a while later: BSD's EX_IOERR."""
+"""Exit code of a worker after a fault of the storage that may pass: BSD's EX_IOERR."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one worker has, or one cell needs."""
+    """The resources that one worker has, or that one cell needs."""
 
     gpus: int = 0
     cpus: int = 1
     memory_bytes: int | None = None
-    """None: not known, of a cell; no limit, of a worker."""
+    """None: not known (of a cell), or no limit (of a worker)."""
     seconds: float | None = None
-    """None: not known, of a cell; no limit, of a worker."""
+    """None: not known (of a cell), or no limit (of a worker)."""
 
     def hold(self, needed: "Resources") -> bool:
-        """Tell whether a cell fits in these; what is not known of it does."""
+        """Return whether a worker with these resources can run a cell; unknown needs always fit."""
 
-        def within(have: float | None, need: float | None) -> bool:
-            return have is None or need is None or need <= have
+        def within(limit: float | None, need: float | None) -> bool:
+            return limit is None or need is None or need <= limit
 
         return (
             needed.gpus <= self.gpus
@@ -57,59 +57,59 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerGroup:
-    """Workers that are alike, for a class of cells: each takes what fits, the largest first."""
+    """Equal workers for a class of cells. Each takes cells that fit, the largest first."""
 
     name: str
     count: int
     resources: Resources
     timed: bool | None = None
-    """Whether they have machines alone and so take cells that read the clock; None: as it comes."""
+    """Whether they run timed cells alone on a machine; False: no timed cells; None: any cells."""
 
 
 class JobState(NamedTuple):
-    """What an engine says of one job."""
+    """The state of one job, as its engine reports it."""
 
     state: str
-    """queued, running, suspended, ended, forgotten, or a word of the engine, as in timeout."""
+    """queued, running, suspended, ended, forgotten, or a state of the engine such as timeout."""
     reason: str = ""
-    """Why a queued one waits, in the engine's words; "" where it says nothing."""
+    """Why a queued job waits, in the words of the engine; "" if it does not say."""
 
     @property
     def active(self) -> bool:
-        """Whether it runs, or will."""
+        """Whether the job runs, or will run."""
         return self.state in (QUEUED, RUNNING, SUSPENDED)
 
 
 class StartedJobs(NamedTuple):
-    """What is known of the jobs of one submission, from before they were started."""
+    """The jobs of one submission, as recorded when they were started."""
 
     mark: str
-    """A word that no other submission has."""
+    """A text that no other submission has."""
     place: Mapping[str, str]
-    """What the engine said of where it starts them."""
+    """Where the engine starts them, such as the cluster and the user."""
     ids: Sequence[str]
-    """Of the jobs; none where they could not be noted."""
+    """Ids of the jobs; empty if the command was killed before it stored them."""
 
 
 class Engine(Protocol):
-    """Starts workers, and knows what became of them; its fields are the keys of its YAML."""
+    """Starts workers, and reports their states; its fields are the keys of its YAML file."""
 
     @property
     def workers(self) -> int | None:
-        """How many to start; None: as many as the engine thinks right."""
+        """How many workers to start; None: the engine decides."""
         ...
 
     @property
     def wait_s(self) -> float:
-        """Seconds that a worker without work stays while others hold claims."""
+        """Seconds for which a worker without work waits while others have claimed cells."""
         ...
 
     def check(self, groups: Sequence[WorkerGroup], plan: Path) -> None:
-        """Raise ConfigError for what could not be started, of a plan that need not be there yet."""
+        """Raise ConfigError if workers cannot be started; the folder `plan` may not exist."""
         ...
 
     def place(self) -> Mapping[str, str]:
-        """Return where jobs are started, so that no others are taken for them: cluster, user."""
+        """Return where jobs are started (cluster, user), to distinguish them from other jobs."""
         ...
 
     def submit(
@@ -119,43 +119,43 @@ class Engine(Protocol):
 
         Args:
             plan: the folder of the stored plan.
-            groups: what is to be started; a worker of `groups[i]` gets `--group NAME`.
-            command: the program of one worker, as in `[python, -m, lra, work, PLAN]`.
-            mark: by which the jobs are found whose ids nobody noted.
+            groups: the workers to start; a worker of a group gets `--group NAME`.
+            command: the program of one worker, for example `[python, -m, lra, work, PLAN]`.
+            mark: a text by which jobs can be found even if their ids were not stored.
         """
         ...
 
     def states(self, started: Sequence[StartedJobs]) -> Mapping[str, JobState]:
-        """Return how each job of submissions of one place is, with or without a noted id.
+        """Return the state of each job of submissions that have the same `place`.
 
-        Raises ConfigError where that cannot be asked from here.
+        Raises ConfigError if the engine cannot be asked from here.
         """
         ...
 
     def output(self, plan: Path, job: str) -> Path | None:
-        """Return the file of what a job says before its worker begins; None: there is none."""
+        """Return the file with the first output of a job, before its worker starts, or None."""
         ...
 
     def stop(self, ids: Sequence[str]) -> None:
-        """Have the workers of these jobs save what runs and end. Raises ConfigError."""
+        """Make the workers of these jobs save their runs and end. Raises ConfigError."""
         ...
 
 
 @runtime_checkable
 class SizesWorkers(Protocol):
-    """An engine whose workers have the sizes of the cells."""
+    """An engine that starts workers with as many resources as the cells need."""
 
     def grouped(self, cells: Sequence[tuple[Resources, bool]]) -> list[WorkerGroup]:
-        """Return the workers for cells, from what they need and whether they read the clock."""
+        """Return groups of workers; `cells` has the needs of each cell and whether it is timed."""
         ...
 
 
 @runtime_checkable
 class WritesScripts(Protocol):
-    """An engine whose workers are started by a script that a person can read."""
+    """An engine that starts workers by a script, which it can show."""
 
     def script(self, plan: Path, group: WorkerGroup) -> str:
-        """Return the script that starts the workers of a group, and what is not known of it yet."""
+        """Return the script that starts the workers of a group, with placeholders explained."""
         ...
 
 
@@ -165,17 +165,17 @@ class ChosenEngine(NamedTuple):
     name: str
     engine: Engine
     options: Mapping[str, Any]
-    """As its file and the words set them: `engine` can be built from these again."""
+    """The options in its file and on the command line, from which `build_engine` can make it."""
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words about the cluster, and all others."""
+    """Return the arguments that set options of the cluster, and all other arguments."""
     of_cluster = [w for w in words if w.lstrip("+").partition("=")[0].partition(".")[0] == GROUP]
     return of_cluster, [word for word in words if word not in of_cluster]
 
 
 def engine_of(words: Sequence[str]) -> ChosenEngine:
-    """Return the engine that words like `cluster=local cluster.workers=4` ask for.
+    """Return the engine that arguments such as `cluster=local cluster.workers=4` choose.
 
     Raises:
         ConfigError: no such engine or option, or a value that it does not take.
@@ -184,7 +184,7 @@ def engine_of(words: Sequence[str]) -> ChosenEngine:
     for word in words:
         key, equals, text = word.lstrip("+").partition("=")
         if not equals or not text:
-            raise ConfigError(f"{word}: wanted {key}=VALUE, as in cluster={LOCAL}")
+            raise ConfigError(f"{word}: wanted {key}=VALUE, for example cluster={LOCAL}")
         if key == GROUP:
             name = text
         else:
@@ -200,7 +200,7 @@ def engine_of(words: Sequence[str]) -> ChosenEngine:
 
 
 def _node(name: str) -> Mapping[str, Any]:
-    """Return what stands in the file of an engine. Raises ConfigError where there is none."""
+    """Return the content of an engine's YAML file. Raises ConfigError if there is none."""
     existing = names(GROUP)
     if name not in existing:
         raise ConfigError(unknown(GROUP, name, existing))
@@ -209,18 +209,17 @@ def _node(name: str) -> Mapping[str, Any]:
 
 
 def started_by(submission: Mapping[str, Any]) -> Engine:
-    """Return the engine of a stored submission, whose class is that of its name.
+    """Return the engine of a stored submission. Raises ConfigError.
 
-    Raises ConfigError.
-
-    What a store calls a class is not called.
+    Its class comes from lra's file of this name. A class that the submission names is ignored,
+    because a stored file must not decide which code runs.
     """
     node = _node(str(submission["cluster"]))
     return build_engine({**submission["options"], "class_path": node["class_path"]})
 
 
 def build_engine(node: Mapping[str, Any]) -> Engine:
-    """Return the engine that a node of options describes. Raises ConfigError."""
+    """Return the engine with the options in `node`, of its `class_path`. Raises ConfigError."""
     options = {key: value for key, value in node.items() if key not in ("name", "about")}
     class_path = options.pop("class_path", None)
     if not isinstance(class_path, str):
@@ -229,7 +228,7 @@ def build_engine(node: Mapping[str, Any]) -> Engine:
 
 
 def check_common(workers: int | None, wait_s: float) -> None:
-    """Refuse values that no engine can take. Raises ValueError."""
+    """Raise ValueError for values of common options that no engine accepts."""
     if workers is not None and not 1 <= workers <= MOST_WORKERS:
         raise ValueError(
             f"workers: got {workers}; wanted 1 to {MOST_WORKERS:,}, or null for as many as fit"

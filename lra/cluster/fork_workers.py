@@ -1,4 +1,4 @@
-"""Several workers on one machine: forks of one process, which share what it has imported."""
+"""Several workers on one machine as forks of one process, which share its imported modules."""
 
 import gc
 import importlib
@@ -20,17 +20,16 @@ from lra.runners.isolation import forked_server, isolate
 from lra.tasks.data.signals import STOPS
 
 IMPORTED = ("torch", *PRELOAD, "lra.cluster.worker", "lra.runners.training.checkpoint")
-"""What every worker, and the server from which its cells come, would import."""
+"""Modules that every worker, and the server that starts its cells, would import."""
 finalizers: Any = util
-"""What `multiprocessing` does at the end of a process, which `os._exit` leaves out."""
+"""Runs what `multiprocessing` does at the end of a process, because `os._exit` skips it."""
 
 
 def run_in_forks(count: int, one: Callable[[int], int]) -> int:
-    """Run `one(number)` in so many forks and wait for them; return the exit code of them together.
+    """Run `one(number)` in `count` forks, wait for all, and return one exit code (see `together`).
 
-    2 where one could not begin, else `STORAGE` or `AGAIN` where one wants another job, else 0: what
-    asks to stop is passed on to all of them, and one that dies is not replaced: others take its
-    cells.
+    A signal to stop is passed on to all forks, and the code is then 128 plus its number. A fork
+    that dies is not replaced, because other workers take its cells.
     """
     isolate.prepare(*PRELOAD, fork=True)
     for name in IMPORTED:
@@ -59,17 +58,17 @@ def run_in_forks(count: int, one: Callable[[int], int]) -> int:
         _flush()
         pid = os.fork()
         if pid == 0:
-            _become(number, one)
+            _run_in_fork(number, one)
         running[pid] = number
     while running:
         pid, status = os.wait()
-        if pid not in running:  # a helper of Python's own, which was killed, say
+        if pid not in running:  # a helper process of Python, which was killed
             continue
         number = running.pop(pid)
         code = os.waitstatus_to_exitcode(status)
         codes.append(128 - code if code < 0 else code)
         if code:
-            _say(f"{time.strftime('%H:%M:%S')} worker {number + 1} ended with {code}")
+            _say(f"{time.strftime('%H:%M:%S')} worker {number + 1} ended with code {code}")
     for asked, handler in before.items():
         signal.signal(asked, handler)
     _say(f"{len(codes)} workers ended")
@@ -79,7 +78,7 @@ def run_in_forks(count: int, one: Callable[[int], int]) -> int:
 
 
 def _say(words: str) -> None:
-    """Print a line; a log that takes none now, and perhaps with the next, is no reason to stop."""
+    """Print a line. An error of the log is ignored, because it must not stop the workers."""
     with suppress(OSError, ValueError):
         print(words)
     _flush()
@@ -92,12 +91,12 @@ def _flush() -> None:
 
 
 def together(codes: Collection[int]) -> int:
-    """Return how workers that ended so have ended together: see `run_in_forks`."""
+    """Return the common exit code of workers: 2 if any has it, else `STORAGE`, `AGAIN` or 0."""
     return next((code for code in (2, STORAGE, AGAIN) if code in codes), 0)
 
 
-def _become(number: int, one: Callable[[int], int]) -> None:
-    """Be a worker, and end as it does."""
+def _run_in_fork(number: int, one: Callable[[int], int]) -> None:
+    """Run `one(number)` in this fork, and end the process with its exit code."""
     code = 1
     try:
         for caught in STOPS:

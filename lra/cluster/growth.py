@@ -1,4 +1,4 @@
-"""The plan of a search, which whoever finds nothing to take extends by what follows of its rows."""
+"""Extends the plan of a search: a worker without work adds the cells that follow from its rows."""
 
 import math
 import sys
@@ -22,11 +22,11 @@ from lra.tuning.growing_search import GrowingSearch
 from lra.tuning.record import record_file
 
 COUNTED_S = 1.0
-"""Seconds in which new cells are counted: a worker waits."""
+"""Seconds for counting new cells, as a worker waits meanwhile."""
 
 
 class PlanGrowth:
-    """What one worker knows of the search whose plan it works on; of other sweeps, nothing."""
+    """Extends the plan of a search for one worker. It does nothing for sweeps without a search."""
 
     def __init__(self, folder: Path) -> None:
         root = results_of(folder)
@@ -34,24 +34,24 @@ class PlanGrowth:
         self._left: tuple[str, frozenset[int]] | None = None
 
     def extend(self, plan: StoredPlan, left: Sequence[int], say: Callable[[str], None]) -> bool:
-        """Add the cells that are known by now to the plan; return whether there were any.
+        """Add cells to the plan whose options are known now; return whether there were any.
 
-        Two workers that do it at once write the same.
+        Two workers may do this at the same time, because both write the same.
 
         Args:
-            plan: As it was read last.
-            left: Places of its cells that are not complete: where they are those of the call
-                before, nothing new can follow.
-            say: Gets what is to be said.
+            plan: The plan as it was read last.
+            left: Places of its cells that are not complete. If they are the same as in the last
+                call, nothing is done, as nothing new can follow.
+            say: Gets sentences for the log.
 
         Raises:
             BadPlan: another process has been writing it for long.
             NotNamed: the search names a package that this worker's command does not.
         """
-        seen = plan.version, frozenset(left)
-        if not self.searched or seen == self._left:
+        state = plan.version, frozenset(left)
+        if not self.searched or state == self._left:
             return False
-        self._left = seen
+        self._left = state
         growing = GrowingSearch.stored(plan.root, plan.sweep)
         if growing is None:
             return False
@@ -67,12 +67,12 @@ class PlanGrowth:
             for line in growing.said() if not left else ():
                 say(line)
             return False
-        # What somebody asked to try again was tried by now.
+        # Failures that `runner.retry` names have been repeated before, and must not be again.
         sweep = replace(sweep, control=replace(sweep.control, retry=[]))
         enter(sweep.name, sweep.planned, sweep.store)
-        new = [one for one in sweep.planned if one.cell.key not in plan.places]
+        new = [planned for planned in sweep.planned if planned.cell.key not in plan.places]
         estimates = forecasts(new, sweep.store, sweep.name, COUNTED_S)
-        pairs = [(one, held_forecast(guess, plan.groups)) for one, guess in estimates]
+        pairs = [(planned, held_forecast(guess, plan.groups)) for planned, guess in estimates]
         more = {name: plan.head[name] for name in ("words", "report", "wait_s")}
         write(plan.root, sweep, pairs, groups=plan.groups, more=more, say=say)
         say(f"the search continues with {number_of(len(new), 'more run')}")
@@ -80,10 +80,10 @@ class PlanGrowth:
 
 
 def held_forecast(guess: Forecast, groups: Sequence[WorkerGroup]) -> Forecast:
-    """Return a forecast of a cell that some worker holds.
+    """Return a forecast with time and memory reduced to those of the largest worker.
 
-    They were sized by the stage before, which took less. A job at its limit saves, and is queued
-    again.
+    The workers were sized for earlier, smaller cells. A worker that reaches its time limit saves
+    the cell, and its job is queued again.
     """
     seconds = [group.resources.seconds for group in groups]
     memory = [group.resources.memory_bytes for group in groups]
@@ -99,12 +99,12 @@ def held_forecast(guess: Forecast, groups: Sequence[WorkerGroup]) -> Forecast:
 def stage_lines(
     plan: StoredPlan, ended: Collection[int], running: Collection[str]
 ) -> Iterator[str]:
-    """Yield how far each arm of a search is, stage by stage; of another sweep nothing.
+    """Yield for each arm of a search how many cells of each stage are done; else yield nothing.
 
     Args:
-        plan: Of the sweep.
-        ended: Places of cells that are complete.
-        running: Keys of those that run.
+        plan: The plan of the sweep.
+        ended: Places of the cells that are complete.
+        running: Keys of the cells that run.
     """
     if not record_file(plan.root, plan.sweep).is_file():
         return
@@ -127,7 +127,7 @@ def stage_lines(
 
 
 def _stage(runner: str, options: Mapping[str, Any]) -> tuple[int, str]:
-    """Return when a cell of a search comes, and what it is part of."""
+    """Return a number that sorts the stages of a search, and the name of a cell's stage."""
     if runner == "search":
         return sys.maxsize - 1, "choice"
     if options.get("tuned"):

@@ -29,45 +29,44 @@ from lra.errors import ConfigError
 from lra.runners.records import legible
 
 EVERY_S = 30.0
-"""Between two questions: a controller serves everybody, and is not to be asked all the time."""
+"""Seconds between two questions to a controller, which serves all users of a cluster."""
 MEANINGS = (
     ("Resources", "all nodes are busy"),
     ("Priority", "jobs with a higher priority come first"),
-    ("QOS", "a limit of the QOS"),
-    ("Assoc", "a limit of the account"),
+    ("QOS", "your QOS has reached a limit"),
+    ("Assoc", "your account has reached a limit"),
     (
         "BeginTime",
-        "it starts later: within minutes if it was requeued, otherwise at the time set by begin",
+        "the job starts within minutes if it was requeued, otherwise at the time set by begin",
     ),
     (
         "DependencyNeverSatisfied",
-        "it depends on a job that failed, so it will never start: remove it with scancel",
+        "the job depends on one that failed and will never start: remove it with scancel",
     ),
-    ("Dependency", "it waits for another job"),
-    ("JobArrayTaskLimit", "a limit of its array"),
-    ("Reservation", "its reservation has not begun, or is over"),
-    ("Licenses", "all licences are in use"),
+    ("Dependency", "the job waits for another job"),
+    ("JobArrayTaskLimit", "its array already runs as many jobs as it may"),
+    ("Reservation", "the reservation of the job has not begun, or is over"),
+    ("Licenses", "all licences that the job needs are in use"),
     (
         "BadConstraints",
-        "no node has the resources that it requests, so it will never start: "
-        "remove it with scancel",
+        "no node has what the job requests, so it will never start: remove it with scancel",
     ),
-    ("JobHoldMaxRequeue", "blocked after too many starts: release it with scontrol release"),
-    ("ReqNodeNotAvail", "its nodes are down or reserved"),
-    ("NodeDown", "its nodes are down"),
-    ("Partition", "the partition does not accept it"),
-    ("Held", "on hold: release it with scontrol release"),
-    ("held", "on hold: release it with scontrol release"),
+    ("JobHoldMaxRequeue", "SLURM blocks the job after many starts: type scontrol release JOB"),
+    ("ReqNodeNotAvail", "the nodes of the job are down or reserved"),
+    ("NodeDown", "the nodes of the job are down"),
+    ("Partition", "the partition does not accept the job"),
+    ("Held", "the job is on hold: type scontrol release JOB"),
+    ("held", "the job is on hold: type scontrol release JOB"),
 )
-"""Of SLURM's reasons, by a part of their names; the first that fits."""
+"""What SLURM's reasons mean. The first entry whose word is part of the reason counts."""
 FAILED = ("failed", "node_fail", "out_of_memory", "boot_fail", "launch_failed", "timeout")
 MOST_READ = 20_000
-"""Bytes of each end of an output."""
+"""Bytes that are read at the beginning and at the end of an output."""
 MOST_SAID = 3
 _AFTERWARDS = re.compile(
     r"srun: (error: .*(Exited|Terminated|Killed)|Terminating|Job step)|slurmstepd: "
 )
-"""What SLURM adds once a program has ended."""
+"""Lines that SLURM adds to an output after the program has ended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,11 +77,11 @@ class JobStanding:
     states: Counter[str] = field(default_factory=Counter)
     """Jobs by state: queued, running, ended, forgotten, or a word of the cluster."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Of those that are queued, by the reason that the cluster gives."""
+    """Queued jobs, by the reason that the cluster gives."""
     note: str = ""
-    """Why nothing is known of them here; "" where something is."""
+    """Why the state of the jobs is not known here; "": it is known."""
     early: dict[str, list[str]] = field(default_factory=dict)
-    """Outputs of jobs that ended before their worker began, by the last line."""
+    """Output files of jobs that ended before their worker began, by their last line."""
     mute: list[str] = field(default_factory=list)
     """Jobs that failed without any output."""
 
@@ -92,17 +91,17 @@ class JobStanding:
 
 
 def active(notes: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the jobs of submissions that run or will, as far as their clusters tell here."""
+    """Return the jobs of submissions that run or will run, as far as their clusters answer here."""
     jobs: list[str] = []
     for note in notes:
         with suppress(ConfigError, OSError, subprocess.SubprocessError):
             states = started_by(note).states([jobs_of(note)])
-            jobs += [job for job, seen in states.items() if seen.active]
+            jobs += [job for job, state in states.items() if state.active]
     return jobs
 
 
 class JobWatcher:
-    """Asks the engines of a plan's submissions now and then; processes of `local` tell nothing."""
+    """Asks the clusters of a plan's submissions for the states of jobs, every `EVERY_S` seconds."""
 
     def __init__(self, plan: Path) -> None:
         self.plan = plan
@@ -110,20 +109,21 @@ class JobWatcher:
         self._next = 0.0
 
     def look(self) -> list[JobStanding]:
-        """Return what was last heard of the jobs, of each cluster."""
+        """Return the last known states of the jobs, one entry for each cluster and user."""
         if time.monotonic() >= self._next:
-            self._standings = [_asked(self.plan, *place) for place in _by_place(self.plan)]
-            # One that gives no answer has already cost its caller a wait.
+            self._standings = [_ask_cluster(self.plan, *place) for place in _by_place(self.plan)]
+            # A cluster without an answer makes the user wait, so it is asked less often.
             silent = any(standing.note for standing in self._standings)
             self._next = time.monotonic() + EVERY_S * (4 if silent else 1)
         return self._standings
 
 
 def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
-    """Yield a line for each cluster."""
+    """Yield lines about the jobs on each cluster: their states, and jobs that failed early."""
     for standing in jobs:
         if standing.note:
-            yield f"{standing.cluster} was not asked: {standing.note}"
+            note = f"{standing.cluster} was not asked: {standing.note}"
+            yield f"the state of the jobs is unknown, because {note}"
             continue
         if not standing.states:  # a submission that was refused, or whose jobs are forgotten
             continue
@@ -132,7 +132,7 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
         parts = []
         for state, count in states:
             if state == FORGOTTEN:
-                parts.append(f"{count:,} over, and no longer known to {standing.cluster}")
+                parts.append(f"{count:,} ended long ago ({standing.cluster} forgot them)")
             elif state == QUEUED and standing.reasons:
                 why = "; ".join(_explained(*pair) for pair in standing.reasons.most_common())
                 parts.append(f"{count:,} {state} ({why})")
@@ -141,22 +141,23 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
         yield f"{standing.cluster}: jobs {', '.join(parts)}"
         for said, files in list(standing.early.items())[:MOST_SAID]:
             more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
-            yield f"ended before the worker began: {said} ({files[0]}{more})"
+            yield f"a job ended before the worker began: {said} ({files[0]}{more})"
         if standing.mute:
             more = f" and {len(standing.mute) - 1:,} more" if len(standing.mute) > 1 else ""
             yield (
-                f"failed without output: job {standing.mute[0]}{more}; its node may lack the "
-                f"results folder: scontrol show job {standing.mute[0]}"
+                f"job {standing.mute[0]}{more} failed without output; perhaps its node cannot read "
+                f"the results folder: type scontrol show job {standing.mute[0]}"
             )
 
 
 def _explained(reason: str, count: int) -> str:
+    """Return the number of jobs that wait for a reason, with the meaning of the reason."""
     meaning = next((words for part, words in MEANINGS if part in reason), "")
     return f"{count:,} {reason}: {meaning}" if meaning else f"{count:,} {reason}"
 
 
 def _by_place(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[StartedJobs]]]:
-    """Yield name, options of the last, and all submissions, of each cluster and user."""
+    """Yield, for each cluster and user: its name, the newest options, and all submissions."""
     by_place: dict[tuple[str, str], tuple[dict[str, Any], list[StartedJobs]]] = {}
     for submission in submissions(plan):
         if (name := submission["cluster"]) != LOCAL:
@@ -167,13 +168,14 @@ def _by_place(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[StartedJob
         yield name, options, all_of_them
 
 
-def _asked(
-    plan: Path, cluster: str, options: dict[str, Any], all_of_them: list[StartedJobs]
+def _ask_cluster(
+    plan: Path, cluster: str, options: dict[str, Any], started: list[StartedJobs]
 ) -> JobStanding:
+    """Ask a cluster for the states of jobs, and read the outputs of those that have ended."""
     standing = JobStanding(cluster=cluster)
     try:
         engine = started_by({"cluster": cluster, "options": options})
-        states = engine.states(all_of_them)
+        states = engine.states(started)
     except (ConfigError, OSError, subprocess.SubprocessError) as error:
         standing.note = str(error).removeprefix(f"cluster={cluster}: ")
         return standing
@@ -182,12 +184,14 @@ def _asked(
         if state.state == QUEUED and state.reason:
             standing.reasons[state.reason] += 1
     for job in (job for job, state in states.items() if not state.active):
-        _look(standing, engine, plan, job, failed=states[job].state in FAILED)
+        _read_output(standing, engine, plan, job, failed=states[job].state in FAILED)
     return standing
 
 
-def _look(standing: JobStanding, engine: Engine, plan: Path, job: str, *, failed: bool) -> None:
-    """Note the last word of a job that has ended before its worker began."""
+def _read_output(
+    standing: JobStanding, engine: Engine, plan: Path, job: str, *, failed: bool
+) -> None:
+    """Add an ended job to `standing` if its output shows that its worker never began."""
     path = engine.output(plan, job)
     if path is None:
         return
@@ -198,13 +202,13 @@ def _look(standing: JobStanding, engine: Engine, plan: Path, job: str, *, failed
             end = file.read()
     except FileNotFoundError:
         begin = end = b""
-    except OSError:  # not now
+    except OSError:  # the file cannot be read now
         return
     if f" {STARTS}".encode() in begin:
         return
     lines = [line for line in end.decode(errors="replace").splitlines() if line.strip()]
-    telling = [line for line in lines if not _AFTERWARDS.match(line)] or lines
-    if telling:
-        standing.early.setdefault(legible(telling[-1].strip()), []).append(str(path))
+    own_lines = [line for line in lines if not _AFTERWARDS.match(line)] or lines
+    if own_lines:
+        standing.early.setdefault(legible(own_lines[-1].strip()), []).append(str(path))
     elif failed:
         standing.mute.append(job)

@@ -18,12 +18,12 @@ from lra.runners.storage.holders import place_mark, start_of, stat_fields
 ELSEWHERE = "elsewhere"
 """State of a process that was started on another machine."""
 MARK = "LRA_SUBMISSION"
-"""Of the environment of workers: the mark of the submission that started them."""
+"""Variable of a worker's environment: the mark of the submission that started it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEngine:
-    """Starts one process, which forks the workers: they share what it has imported."""
+    """Starts one process for each group, which forks the workers, so that they share memory."""
 
     workers: int | None = None
     wait_s: float = 360.0
@@ -33,7 +33,7 @@ class LocalEngine:
         check_common(self.workers, self.wait_s)
 
     def check(self, groups: Sequence[WorkerGroup], plan: Path) -> None:
-        """Raise ConfigError where this machine has less than a worker is to have."""
+        """Raise ConfigError if this machine has fewer cores than a worker needs."""
         del plan
         cores = processors()
         for group in groups:
@@ -45,13 +45,13 @@ class LocalEngine:
                 )
 
     def place(self) -> Mapping[str, str]:
-        """Return the name of this machine, and what is another one after each restart of it."""
+        """Return the name of this machine, and a mark that changes when it restarts."""
         return {"host": socket.gethostname(), "since": place_mark()}
 
     def submit(
         self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str], mark: str
     ) -> list[str]:
-        """Start a process for each group of workers, in a session of its own."""
+        """Start a process for each group of workers, in a separate session; return its ids."""
         ids = []
         for group in groups:
             words = [*command, "--group", group.name, "--workers", str(group.count)]
@@ -68,7 +68,7 @@ class LocalEngine:
         return ids
 
     def states(self, started: Sequence[StartedJobs]) -> Mapping[str, JobState]:
-        """Return for each process running, ended, or elsewhere: started on another machine."""
+        """Return the state of each process: running, ended, or elsewhere (on another machine)."""
         ids = [job for each in started for job in each.ids]
         for each in started:
             if not each.ids and each.place == self.place():
@@ -76,12 +76,12 @@ class LocalEngine:
         return {job: JobState(_state(job)) for job in ids}
 
     def output(self, plan: Path, job: str) -> Path | None:
-        """Return None: no id names the file of what a process says."""
+        """Return None: the id of a process does not lead to the file of its output."""
         del plan, job
         return None
 
     def stop(self, ids: Sequence[str]) -> None:
-        """Send SIGTERM to every process that is still there, with its workers."""
+        """Send SIGTERM to every process that still runs, and to its workers."""
         for job in ids:
             if _state(job) == RUNNING:
                 try:
@@ -90,22 +90,23 @@ class LocalEngine:
                     continue
                 except PermissionError as error:
                     raise ConfigError(
-                        f"{job}: this process belongs to another user, who can stop it"
+                        f"{job}: only the user who owns this process can stop it"
                     ) from error
 
 
 def job_id(pid: int) -> str:
-    """Return what stands for a process of this machine, and for no later one of its number."""
+    """Return an id of a process; a later process with the same number has another one."""
     return f"{socket.gethostname()}:{pid}:{start_ticks(pid)}:{place_mark()}"
 
 
 def start_ticks(pid: int) -> int:
-    """Return when a process was started, in the kernel's ticks; 0 where it is gone or a zombie."""
+    """Return when a process was started, in ticks of the kernel; 0 if it has ended."""
     start, dead = start_of(pid)
     return 0 if dead else start or 0
 
 
 def _state(job: str) -> str:
+    """Return whether the process with an id is running, ended or elsewhere: see `job_id`."""
     host, pid, start, place = job.split(":")
     if place != place_mark():  # this machine before it was restarted, or another one
         return ENDED if host == socket.gethostname() else ELSEWHERE
@@ -115,9 +116,9 @@ def _state(job: str) -> str:
 
 
 def _group_lives(leader: int) -> bool:
-    """Tell whether workers outlived the process that forked them, which led their group."""
+    """Return whether workers still run after the process `leader`, which forked them, has ended."""
     if start_ticks(leader):
-        return False  # another process has its number: the group is gone
+        return False  # the number belongs to a new process, so the group has ended
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError):
             fields = stat_fields(path)
@@ -127,7 +128,7 @@ def _group_lives(leader: int) -> bool:
 
 
 def _marked(mark: str) -> Iterator[str]:
-    """Yield the jobs that were started with a mark: what leads a session, and runs `lra work`."""
+    """Yield the ids of processes that run `lra work` and were started with a mark."""
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError):

@@ -1,8 +1,8 @@
-"""Cells that read the clock are alone on their machine, whoever works on it.
+"""A lock by which a timed cell is the only one on its machine, among the cells of all users.
 
-The lock is the name of an abstract Unix socket, which lies in no folder: workers of all users,
-whatever their folder for temporary files, see one another, and the kernel frees the name when its
-process ends in any way. A container that has a network of its own is a machine of its own to it.
+The lock is the name of an abstract Unix socket. All users of a machine share these names, whatever
+their folder for temporary files, and the kernel frees a name when its process ends in any way. A
+container with a separate network counts as a separate machine.
 """
 
 import errno
@@ -25,62 +25,63 @@ NAMES = Path("/proc/net/unix")
 
 
 class NoLock(Exception):
-    """This system has no such names, or does not list them."""
+    """This system has no abstract socket names, or does not list them."""
 
 
 def part_of_machine() -> str:
-    """Return what stands for the cores and GPUs that this process may use."""
+    """Return a digest of the machine and of the cores and GPUs that this process may use."""
     cores = sorted(os.sched_getaffinity(0))
     return digest([machine_id(), cores, os.environ.get(VISIBLE, "")])
 
 
 @contextmanager
 def machine(*, alone: bool, waiting: Callable[[], None]) -> Iterator[str]:
-    """Use this process's part of the machine, alone or with others that do not time anything.
+    """Use this process's part of the machine, either alone or together with cells without timing.
 
-    One that wants to be alone is not overtaken: it closes the gate through which all others come.
+    Every process takes the name `gate` first. One that wants to be alone keeps it, so that nobody
+    else can enter, and waits until all processes inside (each has a name with `room`) have left.
 
     Args:
-        alone: whether nothing else may run.
-        waiting: called once where somebody else has to end first.
+        alone: whether no other cell may run meanwhile.
+        waiting: called once if another process has to end first.
 
     Yields:
-        Why nobody is kept away; "" where the machine is taken.
+        Why the lock does not work on this machine; "" if it works.
     """
     part = f"lra-machine-{part_of_machine()}"
     gate, room = f"{part}.gate", f"{part}.room."
-    noted = False
+    announced = False
 
     def wait() -> None:
-        nonlocal noted
-        if not noted:
+        nonlocal announced
+        if not announced:
             waiting()
-            noted = True
+            announced = True
         time.sleep(LOOK_S)
 
-    with ExitStack() as held:
+    with ExitStack() as on_exit:
         fault = ""
         try:
-            while (closed := _taken(gate)) is None:
+            while (gate_socket := _take_name(gate)) is None:
                 wait()
-            held.enter_context(closed)
+            on_exit.enter_context(gate_socket)
             if gate not in _names(part):
                 raise NoLock(f"{NAMES} does not list the sockets of this process")
             if alone:
                 while any(name.startswith(room) for name in _names(part)):
                     wait()
             else:
-                inside = _taken(f"{room}{uuid4().hex[:8]}")
-                assert inside is not None
-                held.enter_context(inside)
-                closed.close()
+                room_socket = _take_name(f"{room}{uuid4().hex[:8]}")
+                assert room_socket is not None
+                on_exit.enter_context(room_socket)
+                gate_socket.close()
         except NoLock as error:
             fault = str(error)
         yield fault
 
 
-def _taken(name: str) -> socket.socket | None:
-    """Return a socket that has this name until it is closed; None where another has it."""
+def _take_name(name: str) -> socket.socket | None:
+    """Return a socket that owns `name` until it is closed; None if another process owns it."""
     if sys.platform != "linux":
         raise NoLock(f"{sys.platform} does not support locks that all users of a machine share")
     try:
@@ -98,7 +99,7 @@ def _taken(name: str) -> socket.socket | None:
 
 
 def _names(part: str) -> list[str]:
-    """Return the abstract names that begin so and are taken on this machine."""
+    """Return the abstract socket names in use on this machine that begin with `part`."""
     try:
         lines = NAMES.read_text(errors="replace").splitlines()
     except OSError as error:

@@ -60,7 +60,7 @@ class BadPlan(ValueError):
 
 
 class TornPart(BadPlan):
-    """A part of a plan is not what was written, or not there any more."""
+    """A part of a plan is damaged or missing."""
 
 
 class FilePlace(NamedTuple):
@@ -72,23 +72,23 @@ class FilePlace(NamedTuple):
 
 
 class PlanEntry(NamedTuple):
-    """What the index says of a cell."""
+    """The facts of a cell that all workers need: one entry of the index."""
 
     key: str
     fingerprint: str
     runner: str
     turn: int
-    """When a sweep runs it: see `lra.sweep.cell_list`."""
+    """A number that sorts cells as a sweep runs them: see `lra.sweep.cell_list.turn_of`."""
     timed: bool
     needs: Resources
     trainings: tuple[int, ...]
-    """Places in the index of the cells that it starts from."""
+    """Places in the index of the trainings that it starts from."""
     shorter: int | None
-    """The next shorter length of its curve, which is tried before."""
+    """Place of the next shorter length of its curve, which must end first; None: there is none."""
     data: str
-    """A digest of the data that it needs, which a worker prepares once; "" for no data."""
+    """A digest of the data that it needs, which a worker prepares once; "": it needs no data."""
     place: FilePlace
-    """Where its record is."""
+    """Where its record is in the file of the cells."""
 
 
 class StoredPlan:
@@ -105,9 +105,9 @@ class StoredPlan:
         """`mark`: when the head was written, in nanoseconds since 1970, and its inode."""
         self.version = str(self.head["cells"])
         self.sweep, self.root = str(self.head["sweep"]), results_of(folder)
-        if not SWEEP_NAME.fullmatch(self.sweep):  # of which reports make the name of a folder
+        if not SWEEP_NAME.fullmatch(self.sweep):  # reports use it as the name of a folder
             raise BadPlan(
-                f"{folder / HEAD}: a sweep cannot be called {self.sweep!r:.80}; {SUBMIT_AGAIN}"
+                f"{folder / HEAD}: {self.sweep!r:.80} cannot be the name of a sweep; {SUBMIT_AGAIN}"
             )
         self.cells, index_file = folder / self.head["cells"], folder / self.head["index"]
         with _damage_explained():
@@ -162,7 +162,7 @@ class StoredPlan:
         return cell_of(self.record(place))
 
     def listed(self, cells: Sequence[Cell] = ()) -> SweepCells:
-        """Return the sweep as reports and dashboards take it, with these of its cells."""
+        """Return the part of the sweep that reports and dashboards need, with the given cells."""
         return SweepCells(
             name=self.sweep, root=self.root, logger=self.logger, cells=cells,
             titles=PlanTitles(self),
@@ -204,13 +204,13 @@ class StoredPlan:
 
 
 class PlanTitles(Mapping[str, str]):
-    """What the cells of a plan are called, by key, read when they are asked for."""
+    """The names of the cells of a plan, by key; each is read from the file when it is needed."""
 
     def __init__(self, plan: StoredPlan) -> None:
         self.plan = plan
 
     def __getitem__(self, key: str) -> str:
-        """Return the name of a cell; its key where the plan is torn there: it is for people."""
+        """Return the name of a cell, or its key if the plan is damaged at this place."""
         try:
             return self.plan.title(self.plan.places[key])
         except TornPart:
@@ -225,7 +225,7 @@ class PlanTitles(Mapping[str, str]):
         return len(self.plan.entries)
 
 
-SUBMIT_AGAIN = "rerun the `lra submit` command, which writes it again; results stay"
+SUBMIT_AGAIN = "rerun the `lra submit` command, which writes the plan again; results stay"
 NO_FILE = "this is not a regular file: move it away"
 _HEAD: Types = {
     "sweep": str, "cells": str, "index": str, "index_digest": str, "bytes": int,
@@ -271,15 +271,17 @@ def locate_plan(name: str, root: Path) -> Path:
         if lexists(folder / HEAD):  # whoever opens it says what is wrong with it
             return folder.resolve() if folder.is_absolute() else folder
     if "/" in name:
-        raise BadPlan(f"no plan in {name}: wanted a folder with {HEAD}, or the name of a sweep")
+        raise BadPlan(
+            f"there is no plan in {name}; wanted a folder with {HEAD}, or the name of a sweep"
+        )
     existing = sorted(path.parent.name for path in (root / FOLDER).glob(f"*/{HEAD}"))
     close = near(name, existing)
     hint = (
-        f"near matches: {', '.join(close)}" if close else f"plans there: {_first_names(existing)}"
+        f"near matches: {', '.join(close)}" if close else f"it has plans: {_first_names(existing)}"
     )
     raise BadPlan(
-        f"no plan of a sweep {name!r} in {root}; {hint}. `lra submit sweep={name} …` writes one; "
-        "name another results folder by --results"
+        f"there is no plan of a sweep {name!r} in {root}; {hint}. `lra submit sweep={name} …` "
+        "writes one; --results names another results folder"
     )
 
 
@@ -296,13 +298,13 @@ def _read_head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     """Return the content of plan.json, checked, and its `mark_of`."""
     path = folder / HEAD
     with _damage_explained():
-        raw, seen = read_marked(path, MOST_JSON)
+        raw, status = read_marked(path, MOST_JSON)
     _check_schema(path, raw)
     try:
         head = unseal(raw, _HEAD)
     except NotSealed as error:
         raise TornPart(f"{path} is damaged: {SUBMIT_AGAIN}") from error
-    return head, mark_of(seen)
+    return head, mark_of(status)
 
 
 def _check_schema(path: Path, raw: bytes) -> None:
@@ -313,17 +315,18 @@ def _check_schema(path: Path, raw: bytes) -> None:
     schema = head.get("schema") if isinstance(head, dict) else None
     if schema is not None and schema != SCHEMA:
         raise BadPlan(
-            f"{path} has schema {schema!r:.40}, and this lra reads {SCHEMA}: use the "
-            f"lra that wrote it, or {SUBMIT_AGAIN}"
+            f"{path} has schema {schema!r:.40}, but this lra reads schema {SCHEMA}: use "
+            f"the lra that wrote it, or {SUBMIT_AGAIN}"
         )
 
 
 def _plan_entry(
     row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]
 ) -> PlanEntry:
+    """Return an entry of the index from its row, which names some values by their numbers."""
     key, fingerprint, kind, need, trainings, shorter, data, *place = row
     if not _KEY.fullmatch(key) or not _KEY.fullmatch(index["fingerprints"][fingerprint]):
-        raise BadPlan(f"the plan names a run {key!r:.80}, which is no valid key: {SUBMIT_AGAIN}")
+        raise BadPlan(f"the plan has {key!r:.80}, which is no key of a run: {SUBMIT_AGAIN}")
     runner, turn, timed = index["kinds"][kind]
     return PlanEntry(
         key, index["fingerprints"][fingerprint], runner, turn, timed, needs[need],

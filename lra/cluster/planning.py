@@ -36,7 +36,7 @@ from lra.sweep.planned_cells import curve, data_of
 from lra.sweep.sweep import PlannedCell, Sweep
 from lra.version import lra_version
 
-OTHERS = "rerun the other `lra submit` commands of this sweep, too. Results stay"
+OTHERS = "rerun the other `lra submit` commands of this sweep, too. Stored results stay"
 LOCK = ".planning"
 LOCKED_S = 60.0
 INDEXED = ("turn", "timed", "needs", "data")
@@ -131,13 +131,13 @@ def merge_records(new: Sequence[Record], before: Sequence[Record]) -> list[Recor
         new: The cells of this submission.
         before: Those of the earlier one that are not in `new`.
     """
-    kept = [r for r in before if is_current(known_sources(r["sources"], r["config"]["plugins"]))]
-    there = {record["key"] for record in [*new, *kept]}
+    former = [r for r in before if is_current(known_sources(r["sources"], r["config"]["plugins"]))]
+    keys = {record["key"] for record in [*new, *former]}
     # A cell goes if the training that it starts from has gone.
-    kept = [r for r in kept if there.issuperset(r["starts_from"].values())]
-    if not kept:
+    former = [r for r in former if keys.issuperset(r["starts_from"].values())]
+    if not former:
         return [*new]
-    return sorted([*new, *kept], key=lambda r: (r["turn"], str(r["columns"]["runner"])))
+    return sorted([*new, *former], key=lambda r: (r["turn"], str(r["columns"]["runner"])))
 
 
 class PlanFile:
@@ -234,16 +234,17 @@ def _with_former(
         say(f"{reason}: the plan is rewritten with only the runs of this command; {OTHERS}")
         return None, [*new]
     keys = {record["key"] for record in new}
-    sound = stored_records(before, without=keys)  # of 50,000 cells, 0.3 GiB
-    kept = keys | {record["key"] for record in sound}
-    torn = [entry.key for entry in before.entries if entry.key not in kept]
-    if torn:
-        lost = number_of(len(torn), "run")
-        say(f"{before.cells} is damaged and lost {lost} of other commands; {OTHERS}")
+    sound = stored_records(before, without=keys)  # they take 0.3 GiB for 50,000 cells
+    readable = keys | {record["key"] for record in sound}
+    lost_keys = [entry.key for entry in before.entries if entry.key not in readable]
+    if lost_keys:
+        lost = number_of(len(lost_keys), "run")
+        say(f"{before.cells} is damaged, which loses {lost} of other commands; {OTHERS}")
     return before, merge_records(new, sound)
 
 
 def _about(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:
+    """Return the entries of a plan's head that do not depend on its cells."""
     return {
         "sweep": sweep.name,
         "control": {
@@ -258,6 +259,7 @@ def _about(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:
 
 
 def _write_plan(folder: Path, everything: Sequence[Record], about: Mapping[str, Any]) -> None:
+    """Write the three files of a plan: its cells, its index and, last, its head with `about`."""
     file = PlanFile()
     places = {record["key"]: place for place, record in enumerate(everything)}
     shorter = _shorter(everything, places)
@@ -271,12 +273,12 @@ def _write_plan(folder: Path, everything: Sequence[Record], about: Mapping[str, 
     entries: list[list[Any]] = []
     sources: dict[str, str] = {}
     for record in everything:
-        rest = {key: value for key, value in record.items() if key not in INDEXED}
-        rest |= {name: file.parted(record[name]) for name in PARTED}
-        rest["sources"] = file.part(record["sources"])
-        rest["starts_from"] = [*record["starts_from"]]
+        stored = {key: value for key, value in record.items() if key not in INDEXED}
+        stored |= {name: file.parted(record[name]) for name in PARTED}
+        stored["sources"] = file.part(record["sources"])
+        stored["starts_from"] = [*record["starts_from"]]
         sources |= record["sources"]
-        place = file.add(json.dumps(rest, ensure_ascii=False, allow_nan=False))
+        place = file.add(json.dumps(stored, ensure_ascii=False, allow_nan=False))
         kind = (record["columns"]["runner"], record["turn"], record["timed"])
         trainings = [places[key] for key in record["starts_from"].values()]
         entries.append(
@@ -284,8 +286,8 @@ def _write_plan(folder: Path, everything: Sequence[Record], about: Mapping[str, 
              number("needs", record["needs"]), trainings, shorter.get(record["key"]),
              number("data", record["data"]), *place]
         )  # fmt: skip
-    listed = {name: [json.loads(text) for text in table] for name, table in tables.items()}
-    index = json.dumps({**listed, "entries": entries}, separators=(",", ":")).encode()
+    lists = {name: [json.loads(text) for text in table] for name, table in tables.items()}
+    index = json.dumps({**lists, "entries": entries}, separators=(",", ":")).encode()
     mark = digest([digest_of(index), digest_of(file.data)], 12)
     names = {"index": f"index-{mark}.json", "cells": f"cells-{mark}.jsonl"}
     head = {

@@ -123,43 +123,44 @@ class Watcher:
         for name, state in workers.items():
             home = Home.of_note(state.get("home"))
             if is_over(state) or home is None or not home.is_strange(plan.folder):
-                gone = {"doing": KILLED, "cells": {}} if is_killed(state) else {}
-                states[name] = {**state, **gone}
+                killed = {"doing": KILLED, "cells": {}} if is_killed(state) else {}
+                states[name] = {**state, **killed}
         standing = Standing(sweep=plan.sweep, total=len(plan.entries))
-        work = f"lra work {plan.sweep}{in_results(plan.root)}"
-        standing.resume = f"{work}, or rerun the same lra submit command"
+        worker_command = f"lra work {plan.sweep}{in_results(plan.root)}"
+        standing.resume = f"type {worker_command}, or rerun the same lra submit command"
         standing.ended = early_endings(plan, states)
         standing.notes = [*self.store.strangers(remove=False), *room_lines(plan.root)]
-        if strange := len(workers) - len(states):
-            standing.notes.append(f"{strange:,} workers belong to another folder, {COPIED}")
-        telling = {
+        if foreign := len(workers) - len(states):
+            standing.notes.append(f"{foreign:,} workers belong to another folder, {COPIED}")
+        reports = {
             key: {**doing, "worker": name}
             for name, state in states.items()
             for key, doing in state.get("cells", {}).items()
         }
         for place, entry in enumerate(plan.entries):
-            held = claims.get(entry.key)
-            if held is None and (place in self.ended or self._read(place, entry)):
+            claim = claims.get(entry.key)
+            if claim is None and (place in self.ended or self._read(place, entry)):
                 standing.count(entry.key, self.ended[place])
-            elif held is not None:
+            elif claim is not None:
                 self.ended.pop(place, None)
-                doing = telling.get(entry.key, {})
-                worker = held.worker or str(doing.get("worker", "")) or f"{held.host} {held.pid}"
+                doing = reports.get(entry.key, {})
+                worker = claim.worker or str(doing.get("worker", "")) or f"{claim.host} {claim.pid}"
                 standing.running.append(
-                    RunningCell(entry.key, held.title or str(doing.get("title", entry.key)), worker,
-                            held.host, doing.get("since"), _progress(doing), doing.get("left_s"))
+                    RunningCell(entry.key, claim.title or str(doing.get("title", entry.key)),
+                        worker, claim.host, doing.get("since"), _progress(doing),
+                        doing.get("left_s"))
                 )  # fmt: skip
-        holding = {cell.worker for cell in standing.running}
+        busy_workers = {cell.worker for cell in standing.running}
         standing.workers = sorted(
-            states.values(), key=lambda s: (s["worker"] not in holding, _over(s), s["worker"])
+            states.values(), key=lambda s: (s["worker"] not in busy_workers, _over(s), s["worker"])
         )
         if not standing.left and (lacking := lacking_report(plan)):
             if all(map(_over, standing.workers)):
-                again = f"lra report --sweep {plan.sweep}{in_results(plan.root)}"
-                standing.notes.append(f"not written: {lacking}; {again}")
+                command = f"lra report --sweep {plan.sweep}{in_results(plan.root)}"
+                standing.notes.append(f"{lacking}: not written yet; type {command}")
             else:
                 standing.unwritten = lacking
-                standing.notes.append(f"being written: {lacking}")
+                standing.notes.append(f"a worker is writing {lacking}")
         self._rate(standing)
         self.index.write()
         return standing
@@ -202,45 +203,48 @@ class Watcher:
 
     def _least(self, running: Sequence[RunningCell], now: float) -> tuple[float, bool]:
         """Return the seconds until the end at least, and if the time of every cell is known."""
-        entries, each, whole = self.plan.entries, list[float](), True
+        entries, seconds_left, all_known = self.plan.entries, list[float](), True
         for cell in running:
             planned = entries[self.plan.places[cell.key]].needs.seconds
             passed = 0.0 if cell.since is None else now - cell.since
-            each.append(max(cell.left_s or 0.0, (planned or 0.0) - passed))
-            whole = whole and (planned is not None or cell.left_s is not None)
-        held = {cell.key for cell in running}
+            seconds_left.append(max(cell.left_s or 0.0, (planned or 0.0) - passed))
+            all_known = all_known and (planned is not None or cell.left_s is not None)
+        running_keys = {cell.key for cell in running}
         waiting = [
             entry.needs.seconds
             for place, entry in enumerate(entries)
-            if place not in self.ended and entry.key not in held
+            if place not in self.ended and entry.key not in running_keys
         ]
-        least = (sum(each) + sum(seconds or 0.0 for seconds in waiting)) / len(each)
-        return max(*each, least), whole and None not in waiting
+        least = (sum(seconds_left) + sum(seconds or 0.0 for seconds in waiting)) / len(seconds_left)
+        return max(*seconds_left, least), all_known and None not in waiting
 
 
 def of_stored(root: Path, name: str) -> Standing:
     """Return how far a sweep of `lra run` is, from its cells, their rows and their claims."""
     store = Store(root)
-    keys, held = store.cells_of(name), store.claims()
+    keys, claims = store.cells_of(name), store.claims()
     standing = Standing(sweep=name, total=len(keys), notes=[*room_lines(root)],
                         resume="rerun the same lra run command")  # fmt: skip
-    for key, summary in statuses(root, (key for key in keys if key not in held)).items():
+    for key, summary in statuses(root, (key for key in keys if key not in claims)).items():
         standing.count(key, _end(summary))
     standing.running = [
-        RunningCell(key, held[key].title or key, f"{held[key].host} {held[key].pid}",
-                    held[key].host, None, "", None)
-        for key in keys if key in held
+        RunningCell(key, claims[key].title or key, f"{claims[key].host} {claims[key].pid}",
+                    claims[key].host, None, "", None)
+        for key in keys if key in claims
     ]  # fmt: skip
     return standing
 
 
 def _end(summary: CellSummary) -> CellEnd:
-    at = datetime.fromisoformat(summary.created).timestamp()
-    bad = failure_of(summary)
-    if bad is None:
-        return CellEnd(Status.ok, "", at)
-    lacks = NO_DATA.items() <= bad.labels.items()
-    return CellEnd(bad.status, bad.reason, at, lacks or bad.status in BAD)
+    """Return how a cell ended, from the summary of its rows."""
+    ended_at = datetime.fromisoformat(summary.created).timestamp()
+    failed_row = failure_of(summary)
+    if failed_row is None:
+        return CellEnd(Status.ok, "", ended_at)
+    lacks_data = NO_DATA.items() <= failed_row.labels.items()
+    return CellEnd(
+        failed_row.status, failed_row.reason, ended_at, lacks_data or failed_row.status in BAD
+    )
 
 
 def _over(state: Mapping[str, Any]) -> bool:
@@ -277,12 +281,12 @@ def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Ite
     if standing.left and standing.left_s is not None:
         rate.append(f"about {ahead(standing.left_s)} left")
     if standing.left and not standing.running:
-        coming = any(
+        may_start = any(
             jobs.states[state] for jobs in standing.jobs for state in (QUEUED, RUNNING, SUSPENDED)
         )
         rate.append(
             "no worker has started yet"
-            if coming
+            if may_start
             else f"no worker is active. To resume: {standing.resume}"
         )
     if rate:
@@ -294,16 +298,16 @@ def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Ite
     yield from job_lines(standing.jobs)
     now = time.time()
     for cell in standing.running[:most]:
-        for_s = "" if cell.since is None else f" for {time_words(max(0.0, now - cell.since))}"
+        duration = "" if cell.since is None else f" for {time_words(max(0.0, now - cell.since))}"
         where = cell.worker if cell.worker.startswith(cell.host) else f"{cell.worker} {cell.host}"
         progress = f": {cell.progress}" if cell.progress else ""
-        yield f"  {cell.title}{progress} (on {where}{for_s})"
+        yield f"  {cell.title}{progress} (on {where}{duration})"
     if (more := len(standing.running) - most) > 0:
         yield f"  and {more:,} more"
     for (status, reason), keys in list(standing.failures.items())[:most]:
         first = titles[keys[0]]
         others = f" and {len(keys) - 1:,} more" if len(keys) > 1 else ""
-        yield f"{status} {first}{others}: {reason} (lra show {keys[0]})"
+        yield f"{first}{others} ended as {status}: {reason} (lra show {keys[0]})"
 
 
 def worker_lines(standing: Standing, most: int) -> Iterator[str]:
@@ -312,12 +316,14 @@ def worker_lines(standing: Standing, most: int) -> Iterator[str]:
     for state in standing.workers[:most]:
         endings = ", ".join(f"{count} {status}" for status, count in state["endings"].items())
         age = now - float(state["at"])
-        seen = f", last heard from {age:,.0f} s ago" if age > 60 and not _over(state) else ""
+        last_report = (
+            f", and its last report is {age:,.0f} s old" if age > 60 and not _over(state) else ""
+        )
         host = "" if state["host"] == here or state["worker"].startswith(state["host"]) else (
             f" on {state['host']}"
         )  # fmt: skip
         ended = endings or "no finished run"
-        yield f"  worker {state['worker']}{host}: {state['doing']}, {ended}{seen}"
+        yield f"  worker {state['worker']}{host}: {state['doing']}, {ended}{last_report}"
     if (more := len(standing.workers) - most) > 0:
         yield f"  and {more:,} more workers"
 
@@ -340,7 +346,7 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
     since, reasons = float(plan.head["made"]), Counter[str]()
     for name, state in states.items():
         if state.get("at", 0.0) >= since and state["doing"] == KILLED:
-            reasons["killed by a person, or because the memory was full"] += 1
+            reasons["somebody killed it, or the memory was full"] += 1
         code = str(state.get("doing", "")).removeprefix("ended with ")
         if state.get("at", 0.0) >= since and code.isdecimal() and code not in ("0", "143"):
             why = state.get("why") or _last(plan.folder / "logs" / f"{name}.log", STOPPED)
@@ -359,9 +365,8 @@ def room_lines(root: Path) -> Iterator[str]:
         words = room_left(root)
         if shutil.disk_usage(root).free < LEAST_ROOM or words.startswith(NO_INODES):
             yield (
-                f"no space is left in {root} ({words}): workers end; free some space and "
-                "start them "
-                "again"
+                f"no space is left in {root} ({words}), so that workers end; free some space and "
+                "start the workers again"
             )
 
 

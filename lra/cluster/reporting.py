@@ -1,4 +1,4 @@
-"""The report of a sweep that workers have completed, written once."""
+"""Writes the report of a sweep that workers have completed, once."""
 
 import json
 import time
@@ -15,48 +15,50 @@ from lra.runners.storage.claims import take_claim
 from lra.sweep.sweep_logger import SweepLogger, name_of
 
 LOCK, DONE = ".reporting", "reported.json"
-REPORT = "its report"
+REPORT = "the report"
 
 
 def report_once(
     plan: StoredPlan, logger: SweepLogger, say: Callable[[str], None], out: TextIO
 ) -> None:
-    """Write the report of a complete sweep, where nobody has and nobody does.
+    """Write the report of a complete sweep, unless it is written or another worker writes it.
 
-    A fault of it is printed, and fails no worker: the rows are there, and `lra report` writes it.
+    An error is only logged, because the rows are stored and `lra report` can write the report.
     """
     try:
         claim = take_claim(plan.folder / LOCK)
     except OSError as error:
-        say(f"no report ({error.strerror}): lra report --sweep {plan.sweep}")
+        say(f"the report fails ({error.strerror}): type lra report --sweep {plan.sweep}")
         return
     if claim is None:
         return
     with claim:
-        if not (what := lacking_report(plan)):
+        if not (lacking := lacking_report(plan)):
             return
-        say(f"the sweep is complete: writing {what}")
+        say(f"the sweep is complete, and this worker writes {lacking}")
         begun = time.monotonic()
         try:
             _report(plan, logger, out)
             write_whole(plan.folder / DONE, json.dumps({"plan": plan.head["made"]}).encode())
         except Exception as error:  # noqa: BLE001  # see the docstring
-            say(f"not written ({type(error).__name__}: {error}): lra report --sweep {plan.sweep}")
+            reason = f"{type(error).__name__}: {error}"
+            say(f"the report fails ({reason}): type lra report --sweep {plan.sweep}")
             return
-        say(f"written: {what} ({time.monotonic() - begun:.0f} s)")
+        say(f"this worker has written {lacking} ({time.monotonic() - begun:.0f} s)")
 
 
 def lacking_report(plan: StoredPlan) -> str:
-    """Return what is to be written of a complete sweep, in words; "" where there is nothing."""
+    """Return in words what is not yet written of a complete sweep; "" if everything is."""
     with suppress(OSError, ValueError, KeyError):
         if typed_object(read_json(plan.folder / DONE), {})["plan"] == plan.head["made"]:
             return ""
     report = [REPORT] if plan.head["report"]["write"] is not False else []
     logged = plan.logger.mode is not LoggerMode.disabled
-    return " and ".join(report + ([f"its runs for {name_of(plan.logger)}"] if logged else []))
+    return " and ".join(report + ([f"the runs for {name_of(plan.logger)}"] if logged else []))
 
 
 def _report(plan: StoredPlan, logger: SweepLogger, out: TextIO) -> None:
+    """Write the report and the runs of the dashboard; print the conclusions to `out`."""
     from lra.results.finish import finish, tell_runs  # pandas and matplotlib, at the end alone
 
     choice = plan.head["report"]

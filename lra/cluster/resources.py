@@ -1,4 +1,4 @@
-"""From what cells need to a few classes of workers, and what a worker of each has."""
+"""Sorts cells into a few classes of workers by what they need, and sizes the workers."""
 
 import math
 from collections.abc import Sequence
@@ -9,24 +9,24 @@ from lra.cluster.engine import Resources, WorkerGroup
 MOST_CLASSES = 3
 GIB = 2**30
 STEP = 4
-"""Memory of one class over that of the next smaller one."""
+"""The ratio of memory between neighbouring classes."""
 HEADROOM = 1.25
-"""Memory of a worker over what is counted of its largest cell."""
+"""The ratio of a worker's memory to the counted memory of its largest cell."""
 LONGEST_S = 24 * 3600.0
 SHORTEST_S = 3600.0
 
 
 @dataclass(slots=True)
 class _Class:
-    """Cells that workers of one kind run."""
+    """Cells that workers of one size run."""
 
     needs: Resources
     seconds: float
-    """Of all its cells."""
+    """The sum over its cells."""
     cells: int
 
     def with_(self, other: "_Class") -> "_Class":
-        """Return the class of both."""
+        """Return a class with the cells of both."""
         return _Class(
             largest([self.needs, other.needs]),
             self.seconds + other.seconds,
@@ -35,28 +35,30 @@ class _Class:
 
 
 def worker_groups(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]:
-    """Return the workers for cells: up to three sizes, more workers where there is more to do.
+    """Return groups of workers for cells, of up to three sizes. More work gets more workers.
 
-    A group is named after what its workers hold, so that one name never means two sizes.
+    A group is named after the resources of its workers, so that a name never means two sizes.
 
     Args:
-        needs: of each cell that is to be run.
-        workers: in all; every size has one at least.
+        needs: the resources that each cell needs.
+        workers: the number of all workers; each group has at least one.
     """
     times = [need.seconds for need in needs if need.seconds is not None]
     typical = sum(times) / len(times) if times else 1.0
     by_size: dict[tuple[int, int, int], _Class] = {}
     for need in needs:
-        # What is counted of a cell on a GPU is the GPU's memory, which no scheduler divides.
-        asked = replace(need, memory_bytes=None) if need.gpus else need
-        part = _Class(asked, typical if asked.seconds is None else asked.seconds, 1)
-        size = (asked.gpus, asked.cpus, step_of(asked.memory_bytes))
+        # On a GPU, the memory of the GPU is counted, which schedulers do not divide.
+        requested = replace(need, memory_bytes=None) if need.gpus else need
+        part = _Class(requested, typical if requested.seconds is None else requested.seconds, 1)
+        size = (requested.gpus, requested.cpus, step_of(requested.memory_bytes))
         by_size[size] = by_size[size].with_(part) if size in by_size else part
     classes = [by_size[size] for size in sorted(by_size)]
     while len(classes) > max(1, min(MOST_CLASSES, workers)):
-        # The two neighbours that have the least to do share workers of the larger size.
-        at = min(range(len(classes) - 1), key=lambda n: classes[n].seconds + classes[n + 1].seconds)
-        classes[at : at + 2] = [classes[at].with_(classes[at + 1])]
+        # Join the two neighbouring classes with the least work: the larger size serves both.
+        first = min(
+            range(len(classes) - 1), key=lambda n: classes[n].seconds + classes[n + 1].seconds
+        )
+        classes[first : first + 2] = [classes[first].with_(classes[first + 1])]
     counts = shares([part.seconds for part in classes], [part.cells for part in classes], workers)
     return [
         WorkerGroup(name=name_of(part.needs), count=count, resources=part.needs)
@@ -65,11 +67,11 @@ def worker_groups(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]
 
 
 def with_clock(cells: Sequence[tuple[Resources, bool]], workers: int) -> list[WorkerGroup]:
-    """Return the workers for cells of which some read the clock: these have workers of their own.
+    """Return groups of workers for cells, with separate groups for cells that are timed.
 
     Args:
-        cells: what each needs, and whether it reads the clock.
-        workers: in all; where there is one, it does both.
+        cells: the needs of each cell, and whether it is timed.
+        workers: the number of all workers; a single one runs both kinds of cells.
     """
     kinds = [kind for kind in (False, True) if any(timed == kind for _, timed in cells)]
     if workers < len(kinds):
@@ -86,7 +88,7 @@ def with_clock(cells: Sequence[tuple[Resources, bool]], workers: int) -> list[Wo
 
 
 def name_of(needs: Resources) -> str:
-    """Return a name that says what a worker holds: 1gpu-4cpu-20gib."""
+    """Return a name for the resources of a worker, for example 1gpu-4cpu-20gib."""
     words = [f"{needs.gpus}gpu"] if needs.gpus else []
     words.append(f"{needs.cpus}cpu")
     if needs.memory_bytes is not None:
@@ -95,14 +97,14 @@ def name_of(needs: Resources) -> str:
 
 
 def step_of(memory_bytes: int | None) -> int:
-    """Return the number of a class of memory, 0 for less than 4 GiB and for what is not known."""
+    """Return the number of a memory class: 0 below 4 GiB (or not known), 1 below 16 GiB, etc."""
     if memory_bytes is None or memory_bytes < STEP * GIB:
         return 0
     return int(math.log(memory_bytes / GIB, STEP))
 
 
 def largest(needs: Sequence[Resources]) -> Resources:
-    """Return what holds each of these; what is not known of some counts for none."""
+    """Return resources that suffice for each of `needs`; unknown needs are ignored."""
     memory = [need.memory_bytes for need in needs if need.memory_bytes is not None]
     seconds = [need.seconds for need in needs if need.seconds is not None]
     return Resources(
@@ -114,7 +116,10 @@ def largest(needs: Sequence[Resources]) -> Resources:
 
 
 def shares(work: Sequence[float], most: Sequence[int], workers: int) -> list[int]:
-    """Divide workers by work: one at least for each part, and no more than it has cells."""
+    """Return how many workers each part gets, in proportion to its work.
+
+    Each part gets at least one worker, and at most as many as it has cells (`most`).
+    """
     counts = [1] * len(work)
     for _ in range(workers - len(work)):
         open_ones = [n for n, count in enumerate(counts) if count < most[n]]
@@ -125,12 +130,12 @@ def shares(work: Sequence[float], most: Sequence[int], workers: int) -> list[int
 
 
 def time_of(longest_cell: float | None, hours: float | None, limit: float | None) -> float:
-    """Return the seconds of a worker.
+    """Return the time limit of a worker, in seconds.
 
     Args:
         longest_cell: seconds of the longest of its cells; None: not known.
-        hours: what the person asks for.
-        limit: the longest that is allowed; None: no limit.
+        hours: the time limit that the user asks for; None: none.
+        limit: the longest time limit that is allowed, in seconds; None: any.
     """
     if hours is not None:
         return hours * 3600

@@ -32,13 +32,13 @@ from lra.errors import ConfigError, near
 from lra.runners.storage.atomic import make_folder
 
 FOREVER = 10**9
-"""Time limits after which a worker is still queued again."""
+"""A job is queued again after so many time limits, that is, always."""
 MOST_HOURS = 24 * 366
 EARLY_S = 60
-"""By how much SLURM may signal earlier than it is asked to."""
+"""SLURM may signal so many seconds earlier than it is asked to."""
 USUAL_WORKERS = 32
 MOST_CANCELLED = 1000
-"""Jobs that one command names."""
+"""At most so many jobs are named in one command."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 AT_WORK = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING")
 STILL = ("SUSPENDED", "STOPPED")
@@ -49,14 +49,14 @@ RESERVED = {
 }  # fmt: skip
 """Options of sbatch that the engine sets itself."""
 OUTPUTS = "slurm"
-"""Folder of a plan with what jobs say."""
+"""The folder of a plan with the outputs of jobs."""
 NOT_NOW = "Requested node configuration is not available"
-"""How `sbatch --test-only` refuses what no node can take, and what none can take just now."""
+"""Error of `sbatch --test-only` if no node can run the job, for ever or only now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmEngine:
-    """Submits workers; conf/cluster/slurm.yaml says what each field means."""
+    """Submits workers as jobs of SLURM; conf/cluster/slurm.yaml explains each field."""
 
     workers: int | None = None
     wait_s: float = 360.0
@@ -77,7 +77,7 @@ class SlurmEngine:
     sbatch: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse values that no SLURM takes."""
+        """Raise ValueError for values that SLURM never accepts."""
         check_common(self.workers, self.wait_s)
         for name, least, most in (
             ("hours", 1 / 60, MOST_HOURS), ("gpus", 0, 4096), ("cpus", 1, 4096),
@@ -89,30 +89,31 @@ class SlurmEngine:
                 raise ValueError(f"{name}: got {value}; wanted {limits}")
         if self.hours is not None and (asked := _minutes(self.hours * 3600)) < self._shortest_s:
             raise ValueError(
-                f"hours: got {self.hours}, {asked:.0f} s in SLURM's whole minutes, of which the "
-                f"last {self.signal_s} s are for saving (signal_s), and SLURM may send its signal "
-                f"a minute early; wanted {self._shortest_s / 3600:.3g} or more"
+                f"hours: got {self.hours}, which are {asked:.0f} s in whole minutes; wanted "
+                f"{self._shortest_s / 3600:.3g} or more, because a worker needs the last "
+                f"{self.signal_s} s (signal_s) to save, and SLURM may signal a minute early"
             )
         for name, value in self.sbatch.items():
             if not re.fullmatch(r"-{0,2}[a-z][a-z_-]*", str(name)) or not (
                 value is True or isinstance(value, str | int | float)
             ):
                 raise ValueError(
-                    f"sbatch: got {name}: {value}; wanted long options with values, as in "
-                    "'cluster.sbatch={reservation: maintenance}'; true for one without a value"
+                    f"sbatch: got {name}: {value}; wanted long options with their values (true if "
+                    "an option has none), such as 'cluster.sbatch={reservation: maintenance}'"
                 )
         if taken := sorted(RESERVED & {name.lstrip("-").replace("_", "-") for name in self.sbatch}):
             raise ValueError(
-                f"sbatch: got {', '.join(taken)}; wanted other options; set these by "
-                "cluster.hours, cluster.partition and so on, or leave them to lra"
+                f"sbatch: got {', '.join(taken)}; wanted options that lra does not set itself; "
+                "see cluster.hours, cluster.partition and so on"
             )
 
     @property
     def _shortest_s(self) -> int:
+        """The shortest time limit, in seconds, in which a worker can save."""
         return self.signal_s + EARLY_S
 
     def grouped(self, cells: Sequence[tuple[Resources, bool]]) -> list[WorkerGroup]:
-        """Return workers by the sizes of the cells; those that read the clock have their own."""
+        """Return groups of workers by the sizes of the cells; timed cells get separate groups."""
         needs = [need for need, _ in cells] or [Resources()]
         workers = min(self.workers or USUAL_WORKERS, len(needs))
         if self.exclusive is None and any(timed for _, timed in cells):
@@ -120,97 +121,107 @@ class SlurmEngine:
         return worker_groups(needs, workers)
 
     def check(self, groups: Sequence[WorkerGroup], plan: Path) -> None:
-        """Raise ConfigError with all that is known that SLURM would refuse, or hold for ever."""
+        """Raise ConfigError with everything that SLURM would refuse, or would never start."""
         site.check_present()
-        given = self._given()
-        if words := variables.overruled_words(given, partition=self.partition is not None):
+        set_options = self._given()
+        if words := variables.overruled_words(set_options, partition=self.partition is not None):
             print(words, file=sys.stderr)
-        found: list[str] = []
+        faults: list[str] = []
 
-        def asked(check: Callable[..., Any], *given: Any) -> Any:
+        def collect(check: Callable[..., Any], *set_options: Any) -> Any:
             try:
-                return check(*given)
+                return check(*set_options)
             except ConfigError as error:  # the next checks are made, too
-                found.append(str(error))
+                faults.append(str(error))
 
-        there = asked(site.partition, self.partition) or []
-        asked(self._check_allowed)
-        asked(check_pattern, plan)
-        if there:
-            asked(self._check_python, there)
-            asked(self._check_folder, plan, there)
-        for group in groups if there else ():
-            asked(self._check_size, group, there)
-            asked(self._check_time, group, there)
-        for group in () if found else groups:  # it would say the same in other words
-            asked(self._check_by_slurm, group, there)
-        if found:
-            raise ConfigError("\n".join(dict.fromkeys(found)))
+        partitions = collect(site.partition, self.partition) or []
+        collect(self._check_allowed)
+        collect(check_pattern, plan)
+        if partitions:
+            collect(self._check_python, partitions)
+            collect(self._check_folder, plan, partitions)
+        for group in groups if partitions else ():
+            collect(self._check_size, group, partitions)
+            collect(self._check_time, group, partitions)
+        for group in (
+            () if faults else groups
+        ):  # else SLURM would repeat these faults in other words
+            collect(self._check_by_slurm, group, partitions)
+        if faults:
+            raise ConfigError("\n".join(dict.fromkeys(faults)))
 
     def place(self) -> Mapping[str, str]:
-        """Return the cluster and the user that jobs are of."""
+        """Return the cluster and the user of the jobs."""
         return site.place()
 
     def submit(
         self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str], mark: str
     ) -> list[str]:
-        """Submit arrays of workers, as long as MaxArraySize allows; return the ids of all."""
-        there = site.partition(self.partition)
+        """Submit workers in arrays of at most MaxArraySize jobs; return the ids of all jobs."""
+        partitions = site.partition(self.partition)
         token, most = leave_token(plan), site.array_limit()
         ids: list[str] = []
         for group in groups:
-            words = [self.python or command[0], *command[1:], "--group", group.name]
-            limit = self.resources_of(group, there).seconds
+            worker_words = [self.python or command[0], *command[1:], "--group", group.name]
+            limit = self.resources_of(group, partitions).seconds
             seconds = None if limit is None else max(0.0, limit - self.signal_s)
-            command_of = [*words, "--workers", "1"]
+            command_of = [*worker_words, "--workers", "1"]
             job = WorkerJob(command_of, token, requeue=self.requeue, seconds=seconds)
             for first in range(0, group.count, most):
                 part = min(most, group.count - first)
                 try:
-                    ids += self._submit(plan, group, there, job, count=part, name=_job_name(mark))
+                    ids += self._submit(
+                        plan, group, partitions, job, count=part, name=_job_name(mark)
+                    )
                 except ConfigError:
                     self.stop(ids)
                     raise
         return ids
 
     def states(self, started: Sequence[StartedJobs]) -> Mapping[str, JobState]:
-        """Return queued, with SLURM's reason, running, ended, or how it ended otherwise.
+        """Return the state of each job: queued with SLURM's reason, running, or how it ended.
 
-        A number is that of another job on another cluster, and one day on the same: the name
-        decides, which holds the mark of the submission.
+        Jobs are found by their name, which has the mark of the submission: numbers of jobs are
+        used again, on other clusters and after some time on the same one.
         """
-        found = site.settings()
+        settings = site.settings()
         queued = {user: site.queued_jobs(user) for user in {_owner(each) for each in started}}
         states: dict[str, JobState] = {}
         for each in started:
-            site.check_cluster(each.place, found)
+            site.check_cluster(each.place, settings)
             name = _job_name(each.mark)
-            own = {job.number: _state(job) for job in queued[_owner(each)] if job.name == name}
-            if not own and (who := _hidden(each, found)):
+            by_number = {
+                job.number: _state(job) for job in queued[_owner(each)] if job.name == name
+            }
+            if not by_number and (owner := _hidden(each, settings)):
                 raise ConfigError(
-                    f"cluster=slurm: its jobs belong to {who}, and SLURM hides them from other "
-                    f"users here (PrivateData): run the command as {who}"
+                    f"cluster=slurm: the jobs belong to {owner}, and SLURM hides them from other "
+                    f"users here (PrivateData): run the command as {owner}"
                 )
-            # An array that was cancelled before any of it began is one job again, without elements.
-            whole = {job: own.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in each.ids}
-            states |= {job: own.get(job, whole[job]) for job in each.ids}
-            noted = {job.partition("_")[0] for job in each.ids}
-            states |= {job: own[job] for job in own if "_" in job or job not in noted}
+            # SLURM lists an array that was cancelled before it began as one job, without elements.
+            arrays = {
+                job: by_number.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in each.ids
+            }
+            states |= {job: by_number.get(job, arrays[job]) for job in each.ids}
+            known_numbers = {job.partition("_")[0] for job in each.ids}
+            states |= {
+                job: by_number[job] for job in by_number if "_" in job or job not in known_numbers
+            }
         return states
 
     def output(self, plan: Path, job: str) -> Path | None:
-        """Return the file that sbatch gives a job's words to."""
+        """Return the file into which sbatch writes the output of a job."""
         return plan / OUTPUTS / f"{job}_0_log.out"
 
     def stop(self, ids: Sequence[str]) -> None:
-        """Take what is queued out of the queue, and have what runs save and end."""
+        """Remove queued jobs from the queue, and make running ones save and end."""
         for first in range(0, len(ids), MOST_CANCELLED):
-            some = ids[first : first + MOST_CANCELLED]
-            site.cancel("--state=PENDING", *some)
-            site.cancel("--signal=TERM", *some)
+            numbers = ids[first : first + MOST_CANCELLED]
+            site.cancel("--state=PENDING", *numbers)
+            site.cancel("--signal=TERM", *numbers)
 
     def resources_of(self, group: WorkerGroup, there: Sequence[site.Partition]) -> Resources:
-        """Return what one worker of a group asks SLURM for."""
+        """Return the resources that one worker of a group requests from SLURM."""
         cells = group.resources
         gpus = cells.gpus if self.gpus is None else self.gpus
         cpus = cells.cpus if self.cpus is None else self.cpus
@@ -227,22 +238,24 @@ class SlurmEngine:
         )  # fmt: skip
 
     def _check_python(self, there: Sequence[site.Partition]) -> None:
+        """Raise ConfigError if the nodes cannot run the Python that starts workers."""
         if self.python is not None:
             check_python(self.python, prepared=bool(self.setup))
         elif not _at_home(there):
             check_shared(
                 Path(sys.prefix), "Python's environment", _hosts(there),
-                "make one that all nodes see, or name their Python by cluster.python=PATH",
+                "make one that all nodes can read, or name their Python by cluster.python=PATH",
             )  # fmt: skip
 
     def _check_folder(self, plan: Path, there: Sequence[site.Partition]) -> None:
         if not self.results_shared and not _at_home(there):
             check_shared(
                 plan, "the results folder", _hosts(there),
-                "give results=DIR on a shared one, or cluster.results_shared=true if it is",
+                "set results=DIR to a shared one, or cluster.results_shared=true if it is shared",
             )  # fmt: skip
 
     def _check_size(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
+        """Raise ConfigError if no node of the partitions `there` has what a worker requests."""
         asked = self.resources_of(group, there)
         kinds = [kind for part in there for kind in part.kinds]
         names = ",".join(part.name for part in there)
@@ -250,8 +263,8 @@ class SlurmEngine:
             raise ConfigError(f"cluster.partition: {names} has no nodes; choose another")
         if group.resources.gpus > asked.gpus:
             raise ConfigError(
-                f"cluster.gpus: got {asked.gpus}; a run needs {group.resources.gpus} "
-                "(hardware.processes, hardware.device)"
+                f"cluster.gpus: got {asked.gpus}; wanted {group.resources.gpus} or more, which a "
+                "run needs (hardware.processes, hardware.device)"
             )
         if not any(_holds(kind, asked) for kind in kinds):
             most = [f"{kind.gpus} GPUs, {kind.cpus} cores, {kind.memory_bytes / GIB:,.0f} GiB"
@@ -262,7 +275,7 @@ class SlurmEngine:
                       if any(_holds(kind, asked) for kind in part.kinds)]  # fmt: skip
             raise ConfigError(
                 f"cluster=slurm: a worker ({group.name}) needs {asked.gpus} GPUs, {asked.cpus} "
-                f"cores{room} at once, and the nodes of {names} have "
+                f"cores{room} at once, but the nodes of {names} have "
                 f"{' or '.join(dict.fromkeys(most))}; choose another partition "
                 f"({', '.join(others) or 'none has enough'}), set "
                 "hardware.processes, hardware.threads or optim.micro_batch_size lower, or "
@@ -270,19 +283,20 @@ class SlurmEngine:
             )
 
     def _check_time(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
+        """Raise ConfigError if the time limit is too long for the partitions, or for a run."""
         asked = self.resources_of(group, there)
         names = ",".join(part.name for part in there)
         limit = max((part.seconds or math.inf for part in there), default=math.inf)
         if (asked.seconds or 0) > limit:
             raise ConfigError(
-                f"cluster.hours: got {self.hours}; {names} allows {limit / 3600:.3g} at most; "
-                "the next job resumes from the saved states, so a short limit is safe"
+                f"cluster.hours: got {self.hours}; wanted at most {limit / 3600:.3g}, the limit of "
+                f"{names}; a short limit is safe, because the next job resumes from saved states"
             )
         longest, usable = group.resources.seconds or 0.0, (asked.seconds or 0) - self.signal_s
         if group.timed and longest > usable > 0:
             raise ConfigError(
                 f"cluster.hours: a timed run takes about {longest / 3600:.3g} h "
-                f"without interruption, and a job of {names} would have {usable / 3600:.3g} h; set "
+                f"without interruption, but a job of {names} would have {usable / 3600:.3g} h; set "
                 "cluster.hours higher, or choose a partition that allows more"
             )
         if (asked.seconds or math.inf) < self._shortest_s:
@@ -293,6 +307,7 @@ class SlurmEngine:
             )
 
     def _check_allowed(self) -> None:
+        """Raise ConfigError for an account or QOS that this user does not have."""
         accounts, qos = site.accounts_and_qos()
         for name, value, known in (("account", self.account, accounts), ("qos", self.qos, qos)):
             if value is not None and known and value not in known:
@@ -304,9 +319,9 @@ class SlurmEngine:
                 )
 
     def script(self, plan: Path, group: WorkerGroup) -> str:
-        """Return the script of a group's first array; WORD in its name is one of the submission.
+        """Return the script of a group's first array, with WORD in place of the submission's mark.
 
-        Where SLURM is not, no partition is known by its limits and nodes.
+        On a machine without SLURM, it has no limits of the partition.
         """
         try:
             there, most = site.partition(self.partition), site.array_limit()
@@ -320,15 +335,16 @@ class SlurmEngine:
             executor.parameters["map_count"] = count
         text = executor._make_submission_file_text(executor._submitit_command_str, "0")
         command = f"{python} -m lra work {plan} --group {group.name} --workers 1"
-        return f"{text}\n# WORD: six letters of the submission; each job starts {command}"
+        return f"{text}\n# WORD stands for six letters of the submission. Each job starts {command}"
 
     def _script(self, group: WorkerGroup, there: Sequence[site.Partition]) -> str:
+        """Return a script with the options of a group's jobs, which does nothing."""
         executor = _executor(Path(), "")
         executor.update_parameters(**self._parameters(group, there))
         return str(executor._make_submission_file_text("true", "0"))
 
     def _check_by_slurm(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
-        """Have SLURM itself judge the very options, without submitting."""
+        """Let SLURM check the options of a group's jobs without submitting. Raises ConfigError."""
         text = self._script(group, there)
         try:
             done = subprocess.run(
@@ -341,7 +357,7 @@ class SlurmEngine:
             ) from error
         names = [part.name for part in there]
         if done.returncode and NOT_NOW in done.stderr and not site.all_up(names):
-            # Of nodes that are drained or down: sbatch itself queues the job until they are back.
+            # sbatch would queue the job until its drained or down nodes are back: no error.
             print(
                 f"nodes of {','.join(names)} are drained, down or reserved: workers "
                 f"({group.name}) wait for them", file=sys.stderr,
@@ -350,12 +366,13 @@ class SlurmEngine:
             asked = re.findall(r"^#SBATCH (--(?!output|error|open|wckey).*)$", text, re.MULTILINE)
             raise ConfigError(
                 f"cluster=slurm: SLURM refuses a worker ({group.name}): "
-                f"{site.spoken(done.stderr)}; asked for {' '.join(asked)}"
+                f"{site.spoken(done.stderr)}; lra asked for {' '.join(asked)}"
             )
 
     def _parameters(
         self, group: WorkerGroup, there: Sequence[site.Partition], name: str = "lra"
     ) -> dict[str, Any]:
+        """Return submitit's parameters for the jobs `name` of a group on the partitions `there`."""
         asked = self.resources_of(group, there)
         more = {key.lstrip("-").replace("_", "-"): value for key, value in self.sbatch.items()}
         values: dict[str, Any] = {
@@ -375,16 +392,18 @@ class SlurmEngine:
             "setup": self.setup or None,
             "stderr_to_stdout": True,
             "additional_parameters": {"requeue" if self.requeue else "no-requeue": True, **more},
-            # Since 22.05 srun does not ask for the cores of its job by itself.
+            # Since SLURM 22.05, srun does not use all cores of its job unless it is told to.
             "srun_args": [f"--cpus-per-task={asked.cpus}"],
         }
-        # submitit's own key of accounts, "submitit", is one that a site would have to know.
+        # By default submitit sends its key for accounting (wckey), which few clusters accept.
         return {**{key: value for key, value in values.items() if value is not None}, "wckey": None}
 
     def _given(self) -> set[str]:
-        """Return the options of sbatch that are not a profile's to choose."""
-        own = {name for name in ("account", "qos", "constraint") if getattr(self, name) is not None}
-        return own | {name.lstrip("-").replace("_", "-") for name in self.sbatch}
+        """Return the options of sbatch that the command line sets, so that no variable may."""
+        by_field = {
+            name for name in ("account", "qos", "constraint") if getattr(self, name) is not None
+        }
+        return by_field | {name.lstrip("-").replace("_", "-") for name in self.sbatch}
 
     def _alone(self, group: WorkerGroup) -> bool:
         return bool(group.timed) if self.exclusive is None else self.exclusive
@@ -393,6 +412,7 @@ class SlurmEngine:
         self, plan: Path, group: WorkerGroup, there: Sequence[site.Partition], job: WorkerJob,
         *, count: int, name: str,
     ) -> list[str]:  # fmt: skip
+        """Submit one array of `count` jobs; return their ids. Raises ConfigError."""
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         executor = _executor(make_folder(plan / OUTPUTS), self.python or sys.executable)
@@ -409,14 +429,14 @@ class SlurmEngine:
 
 
 def _executor(folder: Path, python: str) -> Any:
-    """Return submitit's executor, which queues a job again however often its time is over."""
+    """Return submitit's executor, which queues a job again after each time limit."""
     import shlex
 
     site.check_submitit()
     import submitit
 
     class Executor(submitit.SlurmExecutor):
-        """One that writes a script on any machine; `check` looks for SLURM."""
+        """An executor that also works without SLURM, to write scripts; `check` looks for SLURM."""
 
         @classmethod
         def affinity(cls) -> int:
@@ -428,7 +448,7 @@ def _executor(folder: Path, python: str) -> Any:
 
 
 def _at_home(there: Sequence[site.Partition]) -> bool:
-    """Tell whether all nodes are this machine."""
+    """Return whether this machine is the only node."""
     import socket
 
     names = {socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
@@ -445,7 +465,7 @@ def _holds(kind: site.NodeKind, asked: Resources) -> bool:
 
 
 def _share(cpus: int, gpus: int, there: Sequence[site.Partition]) -> int | None:
-    """Return the memory that belongs to so many cores or GPUs, on the leanest node with them."""
+    """Return a worker's share of a node's memory by its cores and GPUs, the least of all nodes."""
     shares = [
         int(kind.memory_bytes * max(cpus / kind.cpus, gpus / kind.gpus if gpus else 0.0))
         for part in there
@@ -456,11 +476,12 @@ def _share(cpus: int, gpus: int, there: Sequence[site.Partition]) -> int | None:
 
 
 def _minutes(seconds: float) -> float:
-    """Return the whole minutes of a time, in seconds: what SLURM is asked for."""
+    """Round a time in seconds down to whole minutes, which is the unit of SLURM's limits."""
     return 60.0 * max(1, math.floor(seconds / 60))
 
 
 def _state(job: site.QueuedJob) -> JobState:
+    """Return the state of a job in the words of `lra.cluster.engine`."""
     if job.state in WAITING:
         return JobState(QUEUED, "" if job.reason == "None" else job.reason)
     if job.state in AT_WORK:
@@ -475,13 +496,13 @@ def _job_name(mark: str) -> str:
 
 
 def _owner(started: StartedJobs) -> str:
-    """Return the number of the user that jobs are of; this one where the note names none."""
+    """Return the number of the user who owns the jobs; this user if the note names none."""
     user = started.place.get("user", "")
     return user if user.isdigit() else str(os.getuid())
 
 
 def _hidden(started: StartedJobs, found: Mapping[str, str]) -> str:
-    """Return whose jobs they are where SLURM does not show them to this user, and "" else."""
+    """Return the owner of jobs that SLURM hides from this user; "" if it shows them."""
     private = "jobs" in found.get("PrivateData", "").lower().split(",")
     if not private or os.getuid() == 0 or _owner(started) == str(os.getuid()):
         return ""

@@ -1,4 +1,4 @@
-"""What SLURM runs: one worker, signalled to save before its time is over, and queued again."""
+"""The program of a job of SLURM: it starts a worker, makes it save in time, and is requeued."""
 
 import os
 import signal
@@ -17,27 +17,27 @@ from lra.cluster.engine import AGAIN, STARTS, STORAGE, UNTIL
 from lra.cluster.visibility import TokenFault, check_token
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-"""By which `scancel` asks for an end."""
+"""Signals by which `scancel` asks a job to end."""
 STOPPED = 128 + signal.SIGTERM
-"""How a worker ends on request."""
+"""Exit code of a worker that was asked to end."""
 ASKED_S = 20
 MOST_RESTARTS = 20
-"""After so many a storage that fails is no matter of a while."""
+"""After so many restarts, a fault of the storage is taken as permanent."""
 
 
 class WorkerJob:
     """One worker as a job: starts it, passes signals on, and lets SLURM run it again.
 
-    Three things end it early. Before the time limit submitit's signal arrives, and `checkpoint`
-    has the worker save and the job queued again. SLURM's preemption is a SIGTERM to a job that
-    keeps running for its time of grace: the job requeues itself, as it would end well otherwise
-    and be forgotten. Any other signal to stop, by scancel or by `lra watch`, is the end.
+    Three events end it early. Before its time limit, submitit's signal arrives: `checkpoint` makes
+    the worker save, and the job is queued again. If SLURM preempts the job, it sends SIGTERM and
+    lets it run for a time of grace: the job queues itself again, because SLURM would count it as
+    completed. Any other signal, by scancel or `lra submit --stop`, ends the job.
 
     Args:
-        command: the worker.
-        token: what the plan's folder holds, seen from the host of the submission.
+        command: the command of the worker.
+        token: a file in the plan's folder, by which a node finds out whether it sees this folder.
         requeue: whether a job that was preempted goes back to the queue.
-        seconds: that a worker has before it must save; None: no limit.
+        seconds: the time until the worker must save; None: no limit.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class WorkerJob:
         self._signalled = False
 
     def __call__(self) -> int:
-        """Run the worker to its end; its words go where the job's go."""
+        """Run the worker to its end, and return its exit code. It prints into the job's output."""
         try:
-            _say(f"on {socket.gethostname()}: {check_token(self.token)}")
+            _say(f"runs on {socket.gethostname()}, which {check_token(self.token)}")
         except TokenFault as error:
-            _say(str(error))
+            _say(f"cannot start its worker: {error}")
             sys.exit(2)
         _say(STARTS + " ".join(self.command))
         for number in STOPS:
@@ -66,36 +66,36 @@ class WorkerJob:
         self._pid = child.pid
         code = child.wait()
         self._pid = None
-        _say(f"the worker ended with {code}")
+        _say(f"had a worker, which ended with code {code}")
         if self._signalled:
             if self.requeue and is_preempted():
-                _say("preempted: this job is requeued")
+                _say("is preempted and requeued")
                 _requeue()
-            # Not an error to submitit: what it held is free again.
+            # For submitit this is no error: the job has ended, and its resources are free.
             return STOPPED
         if code == AGAIN and self.requeue:
-            _say("requeued, because one run needs the full time of a job")
+            _say("is requeued, because one run needs the full time of a job")
             _requeue()
         if code == STORAGE and self.requeue and _restarts() < MOST_RESTARTS:
-            _say("the storage failed: this job is requeued")
+            _say("is requeued, because the storage failed")
             _requeue()
         if code:
             sys.exit(code if code > 0 else 128 - code)
         return code
 
     def checkpoint(self) -> NoReturn:
-        """Have the worker save and end, and the job queued again; submitit calls this.
+        """Make the worker save and end, and queue the job again; submitit calls this.
 
-        Raises SystemExit: what submitit would do next is a traceback where a job is not queued
-        again, and what it would write for the next time stands in the job's file already.
+        Raises SystemExit to skip what submitit does next: it would write the job's file again, or
+        print a traceback for a job that is not queued again.
         """
-        _say("the job's time is nearly over, or it is preempted: the worker saves")
+        _say("is preempted, or its time is nearly over, so that its worker saves")
         self._end()
         if self.requeue:
-            _say("saved: this job is requeued")
+            _say("has saved its run and is requeued")
             _requeue()
         else:
-            _say("saved; the job ends because cluster.requeue is false")
+            _say("has saved its run and ends, because cluster.requeue is false")
         sys.exit(0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -103,21 +103,23 @@ class WorkerJob:
         self._tell()
 
     def _tell(self) -> None:
+        """Send SIGTERM to the worker, once."""
         if self._pid is not None and not self._signalled:
             self._signalled = True
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGTERM)
 
     def _end(self) -> None:
+        """Make the worker save, and wait until it has ended."""
         self._tell()
         if self._pid is not None:
-            # Not `Popen.wait`, in the middle of which the signal has come.
+            # The signal may have interrupted `Popen.wait`, which must not be called again inside.
             with suppress(ChildProcessError):
                 os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
 
 
 def is_preempted() -> bool:
-    """Tell whether SLURM has announced that it wants this job's node for another one."""
+    """Return whether SLURM has announced that it takes this job's node for another job."""
     asked = ["scontrol", "--oneliner", "show", "job", _job_id()]
     try:
         done = subprocess.run(
@@ -125,7 +127,7 @@ def is_preempted() -> bool:
             env=slurm_variables.plain(),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        _say(f"lra cannot find out whether SLURM preempts this job: {error}")
+        _say(f"cannot find out whether SLURM preempts it: {error}")
         return False
     facts = dict(word.partition("=")[::2] for word in done.stdout.split())
     begun = facts.get("PreemptTime", "None") not in ("None", "Unknown")
@@ -133,7 +135,7 @@ def is_preempted() -> bool:
 
 
 def _requeue() -> None:
-    """Have SLURM queue this job again; exit with 1 where it does not, for another to resume it."""
+    """Make SLURM queue this job again. If it refuses, exit with 1: another job must resume."""
     try:
         subprocess.run(
             ["scontrol", "requeue", _job_id()], check=True, timeout=60, capture_output=True,
@@ -141,29 +143,29 @@ def _requeue() -> None:
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         words = getattr(error, "stderr", "") or str(error)
-        _say(
-            f"SLURM does not requeue this job: {words.strip()}; rerun the same lra submit to resume"
-        )
+        _say(f"is not requeued ({words.strip()}); rerun the same lra submit command to resume it")
         sys.exit(1)
-    time.sleep(60)  # SLURM ends this process; an end of its own would complete the job
+    time.sleep(60)  # SLURM ends this process: if it ended itself, the job would count as completed
 
 
 def _restarts() -> int:
-    """Return how often SLURM has started this job again; 0 where it does not say."""
+    """Return how often SLURM has restarted this job; 0 if it does not say."""
     count = os.environ.get("SLURM_RESTART_COUNT", "")
     return int(count) if count.isdigit() else 0
 
 
 def _job_id() -> str:
+    """Return the id of this job, such as 12_3 for element 3 of the array 12."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     job = os.environ.get("SLURM_JOB_ID", "")
     return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else job
 
 
 def _ignore() -> None:
-    for number in (signal.SIGUSR2, signal.SIGHUP):  # of these the worker knows nothing
+    for number in (signal.SIGUSR2, signal.SIGHUP):  # this process handles them for the worker
         signal.signal(number, signal.SIG_IGN)
 
 
 def _say(text: str) -> None:
+    """Print a sentence about this job; `text` is its predicate."""
     print(f"job {_job_id()} {text}", file=sys.stderr, flush=True)

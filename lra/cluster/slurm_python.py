@@ -1,4 +1,4 @@
-"""Whether a Python can start workers, as far as it can be asked from here."""
+"""Checks whether a Python can start workers, as far as this machine can find out."""
 
 import os
 import shutil
@@ -15,14 +15,14 @@ _LOOK = "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('lr
 
 
 def check_python(python: str, *, prepared: bool) -> None:
-    """Refuse a Python that is here and cannot start workers; say where it is not here.
+    """Refuse a Python that cannot start workers; print a line if it is not on this machine.
 
     Args:
         python: a path, or a name on PATH.
-        prepared: whether shell lines come before it, which may make it what it is.
+        prepared: whether shell commands (cluster.setup) run before it; if so, nothing is checked.
 
     Raises:
-        ConfigError: it is no program, or has no lra.
+        ConfigError: it is no program, or has no lra or submitit.
     """
     if prepared:
         return

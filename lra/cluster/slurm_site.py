@@ -1,4 +1,4 @@
-"""What a SLURM offers and says: partitions with their nodes, limits, and states of jobs."""
+"""Asks a SLURM for its partitions with their nodes, its limits, and the states of jobs."""
 
 import os
 import pwd
@@ -14,7 +14,7 @@ from lra.errors import ConfigError, unknown
 
 NEEDED = ("sbatch", "srun", "scontrol", "sinfo", "squeue", "scancel")
 ASKED_S = 30
-"""Seconds that SLURM's controller has for an answer."""
+"""SLURM must answer within so many seconds."""
 MIB = 2**20
 DEFAULT_ARRAY = 1001
 """SLURM's own MaxArraySize."""
@@ -25,7 +25,7 @@ _OVER = re.compile("already completing|already completed|Invalid job id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeKind:
-    """Nodes of a partition that are alike."""
+    """Equal nodes of a partition."""
 
     hosts: str
     count: int
@@ -50,10 +50,10 @@ class Partition:
 
 
 def ask(*command: str) -> str:
-    """Return what a command of SLURM prints.
+    """Return the output of a command of SLURM.
 
     Raises:
-        ConfigError: it fails, with its own words.
+        ConfigError: the command fails; the message has its error.
     """
     try:
         done = subprocess.run(
@@ -67,9 +67,8 @@ def ask(*command: str) -> str:
         ) from error
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
-            f"cluster=slurm: {command[0]} gave no answer within {ASKED_S} s: the controller of "
-            "SLURM is "
-            "busy or down; try again, or choose cluster=local"
+            f"cluster=slurm: {command[0]} gave no answer within {ASKED_S} s, because SLURM's "
+            "controller is busy or down; try again, or choose cluster=local"
         ) from error
     if done.returncode:
         raise ConfigError(
@@ -79,36 +78,35 @@ def ask(*command: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Return the words of a program's complaint, without its own name."""
+    """Return the error messages of a program in one line, without its name."""
     lines = (re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in text.splitlines())
     return "; ".join(dict.fromkeys(line for line in lines if line))
 
 
 def check_present() -> None:
-    """Refuse where SLURM's commands or submitit are missing. Raises ConfigError."""
+    """Raise ConfigError if commands of SLURM, or submitit, are missing."""
     lacking = [name for name in NEEDED if shutil.which(name) is None]
     if lacking:
         raise ConfigError(
             f"cluster=slurm: no {', '.join(lacking)} on PATH: this machine does not belong to a "
-            "SLURM "
-            "cluster. Submit from a login node, or choose cluster=local"
+            "SLURM cluster. Submit from a login node, or choose cluster=local"
         )
     check_submitit()
 
 
 def check_submitit() -> None:
-    """Refuse where submitit is missing. Raises ConfigError."""
+    """Raise ConfigError if submitit is not installed."""
     try:
         import submitit  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            "cluster=slurm: submitit is not installed: pip install 'lra[slurm]', or choose "
+            "cluster=slurm: submitit is not installed: type pip install 'lra[slurm]', or set "
             "cluster=local"
         ) from error
 
 
 def seconds_of(text: str) -> float | None:
-    """Return the seconds of a time as SLURM writes it: [days-]hours:minutes:seconds."""
+    """Return the seconds of a SLURM time, [days-]hours:minutes:seconds; None: unlimited."""
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in parts) or (dash and not days.isdigit()):
@@ -122,14 +120,14 @@ def seconds_of(text: str) -> float | None:
 
 
 def gpus_of(gres: str) -> int:
-    """Return the GPUs in a node's generic resources: gpu:a100:4(S:0-1),nvme:1 has 4."""
+    """Return the number of GPUs in a node's generic resources: gpu:a100:4(S:0-1),nvme:1 has 4."""
     plain = re.sub(r"\([^)]*\)", "", gres)
     parts = [part.split(":") for part in plain.split(",") if part.split(":")[0] == "gpu"]
     return sum(int(part[-1]) if part[-1].isdigit() else 1 for part in parts)
 
 
 def partitions() -> tuple[dict[str, Partition], str | None]:
-    """Return the partitions by name, and the default one."""
+    """Return all partitions by name, and the name of the default one (None: there is none)."""
     fields = "%P|%l|%D|%c|%m|%G|%n"
     by_name: dict[str, Partition] = {}
     default = None
@@ -137,9 +135,9 @@ def partitions() -> tuple[dict[str, Partition], str | None]:
         name, limit, count, cpus, memory, gres, hosts = line.split("|")[:7]
         if name.endswith("*"):
             name = default = name.removesuffix("*")
-        there = by_name.setdefault(name, Partition(name, seconds_of(limit)))
+        entry = by_name.setdefault(name, Partition(name, seconds_of(limit)))
         if count.isdigit() and int(count):
-            there.kinds.append(
+            entry.kinds.append(
                 NodeKind(
                     hosts=hosts, count=int(count), cpus=int(cpus.rstrip("+")),
                     memory_bytes=int(memory.rstrip("+")) * MIB, gpus=gpus_of(gres),
@@ -149,18 +147,18 @@ def partitions() -> tuple[dict[str, Partition], str | None]:
 
 
 def partition(named: str | None) -> list[Partition]:
-    """Return the partitions that a word names, as in `gpu,gpu-long`.
+    """Return the partitions with these names, for example `gpu,gpu-long`.
 
-    Without one they are those of SBATCH_PARTITION, or else SLURM's default.
+    None stands for the names in SBATCH_PARTITION, or else for SLURM's default partition.
 
     Raises:
-        ConfigError: there is no such one, or none by default.
+        ConfigError: a partition does not exist, or there is no default.
     """
     existing, default = partitions()
     named = named or os.environ.get(slurm_variables.PARTITION) or None
     if named is None and default is None:
         raise ConfigError(
-            "cluster.partition: got null, and this SLURM has no default partition; give one of "
+            "cluster.partition: got null, but this SLURM has no default partition; wanted one of "
             f"{', '.join(sorted(existing))}"
         )
     names = (named or default or "").split(",")
@@ -171,14 +169,14 @@ def partition(named: str | None) -> list[Partition]:
 
 
 def settings() -> dict[str, str]:
-    """Return what this SLURM's configuration says, by the names of its file."""
+    """Return the configuration of this SLURM by the names in its file, such as ClusterName."""
     lines = ask("scontrol", "show", "config").splitlines()
     pairs = (line.partition("=")[::2] for line in lines if "=" in line)
     return {name.strip(): value.strip() for name, value in pairs}
 
 
 def array_limit() -> int:
-    """Return how many elements an array may have."""
+    """Return how many jobs an array may have."""
     text = settings().get("MaxArraySize", "")
     return max(1, int(text)) if text.isdigit() else DEFAULT_ARRAY
 
@@ -197,25 +195,24 @@ def _name(user: int) -> str:
 
 
 def check_cluster(place: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Refuse to judge jobs of another cluster by their numbers. Raises ConfigError."""
-    there, here = place.get("cluster", ""), found.get("ClusterName", "")
-    if there != here:
+    """Raise ConfigError if the jobs at `place` belong to another cluster than this one."""
+    jobs_cluster, this_cluster = place.get("cluster", ""), found.get("ClusterName", "")
+    if jobs_cluster != this_cluster:
         raise ConfigError(
-            f"cluster=slurm: its jobs belong to the cluster {there!r}, and this is {here!r}: "
-            "run the "
-            "command on a machine of that cluster"
+            f"cluster=slurm: the jobs belong to the cluster {jobs_cluster!r}, but this is "
+            f"{this_cluster!r}: run the command on a machine of that cluster"
         )
 
 
 def accounts_and_qos() -> tuple[list[str], list[str]]:
-    """Return the accounts and the QOS of this user; nothing where SLURM keeps no accounts."""
+    """Return the accounts and the QOS of this user; two empty lists if SLURM has no accounting."""
     if shutil.which("sacctmgr") is None:
         return [], []
     user = os.environ.get("USER") or str(os.getuid())
     asked = ("assoc", f"user={user}", "format=Account,QOS")
     try:
         table = ask("sacctmgr", "--noheader", "--parsable2", "show", *asked)
-    except ConfigError:  # no accounting: nothing is limited by it
+    except ConfigError:  # no accounting, and so no limits
         return [], []
     rows = [line.split("|") for line in table.splitlines() if line.count("|") == 1]
     qos = {name for _, names in rows for name in names.split(",") if name}
@@ -223,7 +220,7 @@ def accounts_and_qos() -> tuple[list[str], list[str]]:
 
 
 class QueuedJob(NamedTuple):
-    """What the queue says of a job, or of an element of an array."""
+    """A job, or one element of an array, as SLURM's queue lists it."""
 
     number: str
     state: str
@@ -239,23 +236,23 @@ def queued_jobs(user: str) -> list[QueuedJob]:
 
 
 def cancel(*words: str) -> None:
-    """End jobs by scancel, which says of those that have just ended that they have.
+    """Call scancel with `words`. Its errors about jobs that have just ended are ignored.
 
     Raises:
-        ConfigError: SLURM refuses, as for jobs of somebody else.
+        ConfigError: SLURM refuses, for example because the jobs belong to another user.
     """
     try:
         ask("scancel", *words)
     except ConfigError as error:
         parts = str(error).partition("scancel failed: ")[2].split("; ")
         if any("denied" in part for part in parts):
-            raise ConfigError(f"{error}; the owner of the job can end it") from error
+            raise ConfigError(f"{error}; only the owner of the job can end it") from error
         if not all(_OVER.search(part) for part in parts):
             raise
 
 
 def all_up(names: Sequence[str]) -> bool:
-    """Tell whether every node of partitions takes jobs: none is drained, down or reserved."""
+    """Return whether every node of the partitions takes jobs, and none is drained or down."""
     asked = ("sinfo", "--noheader", f"--partition={','.join(names)}", "--format=%a|%T")
     rows = [line.split("|") for line in ask(*asked).splitlines() if "|" in line]
     return all(up == "up" and state in _UP for up, state in rows)

@@ -1,4 +1,4 @@
-"""What a worker says of itself in a file, for whoever watches; rows and claims are what counts."""
+"""The state of a worker in a file, which `lra watch` reads; only rows and claims are binding."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ from lra.runners.storage.homes import Home
 from lra.runners.storage.seals import NotSealed, read_sealed, seal
 
 EVERY_S = 10.0
-"""Between two writings while a cell only goes on."""
+"""Seconds between two writings while a cell makes progress."""
 _NUMBER, _NONE = (float, int), type(None)
 _STATE: Types = {
     "worker": str, "host": str, "doing": str, "cells": dict, "endings": dict, "at": _NUMBER,
@@ -29,7 +29,7 @@ _CELL: Types = {
 
 
 class WorkerState:
-    """The file of one worker, written again when something begins or ends, and now and then."""
+    """Writes the file of one worker when a cell begins or ends, and from time to time."""
 
     def __init__(self, folder: Path, name: str, group: str) -> None:
         self.path = make_folder(folder / "workers") / f"{name}.json"
@@ -49,13 +49,13 @@ class WorkerState:
         self._written = 0.0
 
     def begin(self, key: str, title: str) -> None:
-        """Note that a cell begins."""
+        """Record that a cell begins."""
         self.doing = "running"
         self.cells[key] = {"title": title, "since": time.time()}
         self.write()
 
     def advance(self, key: str, message: Progress) -> None:
-        """Note how far a cell is."""
+        """Record the progress of a cell; written at most every `EVERY_S` seconds."""
         if (cell := self.cells.get(key)) is None:
             return
         cell |= {"phase": message.phase, "done": message.done, "total": message.total}
@@ -64,27 +64,27 @@ class WorkerState:
             self.write()
 
     def end(self, key: str, status: str) -> None:
-        """Note how a cell ended."""
+        """Record how a cell ended."""
         self.cells.pop(key, None)
         self.endings[status] += 1
         self.write()
 
     def say(self, doing: str) -> None:
-        """Note what the worker does besides cells."""
+        """Record what the worker does while it runs no cell."""
         if doing != self.doing or time.monotonic() - self._written >= EVERY_S:
             self.doing = doing
             self.write()
 
     def over(self, code: int, why: str) -> None:
-        """Note how the worker ends, and why where that is an error."""
+        """Record the exit code of the worker, and the reason if it is an error (else "")."""
         self.doing, self.why = f"ended with {code}", why
         self.write(last=True)
 
     def write(self, *, last: bool = False) -> None:
-        """Write the file; where that cannot be, the worker goes on.
+        """Write the file; an error is ignored, because it must not stop the worker.
 
         Args:
-            last: no other state follows: on a full disk, it takes the place of the one before.
+            last: whether this is the last state; on a full disk, it overwrites the one before.
         """
         self._written = time.monotonic()
         content = {
@@ -106,14 +106,14 @@ class WorkerState:
                 self._overwrite(seal(content))
 
     def _overwrite(self, raw: bytes) -> None:
-        """Write into the blocks that the file has; torn, it says nothing any more."""
+        """Write into the existing blocks of the file, which may damage it."""
         with suppress(OSError), self.path.open("r+b") as file:
             file.write(raw)
             file.truncate()
 
 
 def is_killed(state: Mapping[str, Any]) -> bool:
-    """Tell whether a worker ended without a word: False too where that is not seen from here."""
+    """Return whether a worker was killed; False as well if this machine cannot find out."""
     pid, started = state.get("pid"), state.get("started")
     if is_over(state) or type(pid) is not int or pid < 1:
         return False
@@ -122,14 +122,14 @@ def is_killed(state: Mapping[str, Any]) -> bool:
 
 
 def is_over(state: Mapping[str, Any]) -> bool:
-    """Tell whether a worker has said how it ended."""
+    """Return whether a worker has recorded how it ended."""
     return str(state["doing"]).startswith("ended")
 
 
 def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:
     """Return the last states that the workers of a plan wrote, by their names.
 
-    Files that are damaged are left out: a worker that works writes its own again.
+    Damaged files are excluded: an active worker soon writes its file again.
     """
     states: dict[str, Mapping[str, Any]] = {}
     for path in sorted((folder / "workers").glob("*.json")):

@@ -1,4 +1,4 @@
-"""What was started for a plan, and by which engine."""
+"""Stores which workers were started for a plan, and by which engine."""
 
 import re
 import socket
@@ -22,20 +22,20 @@ _MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]*")
 
 
 def check_place(plan: Path) -> None:
-    """Raise `Unwritable` where submissions could not be noted, before anything is started."""
+    """Raise `Unwritable` if submissions cannot be stored; called before anything is started."""
     make_folder(plan / FOLDER)
 
 
 class Note:
-    """What a plan's folder says of a submission: written before it, and again with its ids.
+    """A submission's file in the folder of a plan, written before it, and again with its job ids.
 
-    A command that is ended in between, or whose second writing fails, leaves jobs that are found by
-    the mark of the first. Raises `Unwritable`.
+    If the command is killed in between, the jobs can still be found by the mark in the file. Raises
+    `Unwritable`.
 
     Args:
-        plan: the folder.
-        engine: which is to start workers.
-        groups: of workers.
+        plan: the folder of the plan.
+        engine: the engine that starts the workers.
+        groups: the workers that are to be started.
     """
 
     def __init__(self, plan: Path, engine: ChosenEngine, groups: Sequence[WorkerGroup]) -> None:
@@ -56,31 +56,31 @@ class Note:
         self._write()
 
     def add(self, ids: Sequence[str]) -> None:
-        """Note the jobs that were started."""
+        """Store the ids of jobs that were started."""
         self.content["ids"] += ids
         self._write()
 
     def _write(self) -> None:
-        # A digest: who stops a sweep must not ask for other processes than were started.
+        # The digest protects the ids, so that `--stop` never ends other processes.
         write_whole(self.path, seal(self.content, indent=1))
 
 
 def jobs_of(submission: dict[str, Any]) -> StartedJobs:
-    """Return what is known of the jobs of a stored submission."""
+    """Return the mark, the place and the ids of the jobs of a stored submission."""
     return StartedJobs(submission["mark"], submission["place"], submission["ids"])
 
 
 def submissions(plan: Path) -> list[dict[str, Any]]:
-    """Return what was started for a plan, the oldest first; what is damaged is left out.
+    """Return the submissions of a plan, the oldest first, without damaged ones.
 
-    So is what was started for a plan that was copied or moved here: its workers are where they were
-    started.
+    If the plan was copied or moved here, its former submissions are excluded: their workers work in
+    the former folder.
     """
     return [note for note in _sound(plan) if not _strange(note, plan)]
 
 
 def strange_submissions(plan: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return what was started for a plan that was copied or moved here, by the folder of that."""
+    """Return submissions made before the plan was copied or moved here, by the former folder."""
     by_folder: dict[str, list[dict[str, Any]]] = {}
     for note in _sound(plan):
         if home := _strange(note, plan):
@@ -93,16 +93,18 @@ def _sound(plan: Path) -> list[dict[str, Any]]:
 
 
 def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
-    home = Home.of_note(submission.get("home"))  # none: an older version
+    """Return the folder for which a submission was made if that is not `plan`, else None."""
+    home = Home.of_note(submission.get("home"))  # None if an older version wrote it
     return home if home is not None and home.is_strange(plan) else None
 
 
 def damaged_files(plan: Path) -> list[Path]:
-    """Return the files of submissions that nobody can read any more."""
+    """Return the files of submissions that are damaged."""
     return [path for path, note in _notes(plan) if note is None]
 
 
 def _notes(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
+    """Yield each file of a submission with its content; None: it is damaged."""
     for path in sorted((plan / FOLDER).glob("*.json")):
         try:
             note = read_sealed(path, _NOTE)

@@ -1,4 +1,4 @@
-"""Whether other hosts see a folder: by the kind of its file system, and by a token in it."""
+"""Checks that other hosts see a folder: by its file system, and by a file (token) in it."""
 
 import re
 import secrets
@@ -14,17 +14,17 @@ TOKENS = "tokens"
 
 
 class TokenFault(RuntimeError):
-    """A worker does not see the folder that was submitted."""
+    """A worker does not see the folder from which it was submitted."""
 
 
 def check_shared(folder: Path, what: str, hosts: str, way_out: str) -> None:
     """Refuse a folder that other hosts cannot see.
 
     Args:
-        folder: what they need.
-        what: what it is to the person: the results folder.
-        hosts: where workers are to run.
-        way_out: what to do.
+        folder: the folder that workers need.
+        what: its name in messages, such as "the results folder".
+        hosts: the hosts on which workers will run.
+        way_out: what the user can do, for the message.
 
     Raises:
         ConfigError: it lies on a disk, or in the memory, of this machine.
@@ -53,7 +53,7 @@ def check_pattern(folder: Path) -> None:
 
 
 def leave_token(folder: Path) -> Path:
-    """Write a new token into a plan's folder; return the file."""
+    """Write a new token into the folder of a plan; return its path."""
     word = secrets.token_hex(8)
     path = folder / TOKENS / word
     path.parent.mkdir(exist_ok=True)
@@ -62,20 +62,20 @@ def leave_token(folder: Path) -> Path:
 
 
 def check_token(token: Path) -> str:
-    """Return a sentence that says that this host sees a token.
+    """Return the words "reads the plan in FOLDER" if this host sees the token.
 
     Raises:
-        TokenFault: it does not.
+        TokenFault: this host does not see it.
     """
     try:
-        seen = read_bytes(token, 100).decode(errors="replace")
+        content = read_bytes(token, 100).decode(errors="replace")
     except OSError as error:
         raise TokenFault(
             f"{socket.gethostname()} cannot read {token}: {error.strerror}. Results must lie in a "
             "folder that every node has under the same path: give results=DIR in such a folder"
         ) from error
-    if seen != token.name:
+    if content != token.name:
         raise TokenFault(
-            f"{token}: got {seen[:40]!r}; wanted {token.name!r}: this is another folder"
+            f"{token}: got {content[:40]!r}; wanted {token.name!r}: this host has another folder"
         )
     return f"reads the plan in {token.parent.parent}"

@@ -38,7 +38,7 @@ system has been repeated before that."""
 
 
 class _ToLog(logging.Handler):
-    """Writes into the log of a worker which calls of the system are repeated."""
+    """Writes into the log of a worker that a call of the system failed and is repeated."""
 
     def __init__(self, worker: "Worker") -> None:
         super().__init__()
@@ -103,7 +103,8 @@ class Worker:
         groups = {group.name: group for group in self.plan.groups}
         if name not in groups:
             raise BadPlan(
-                f"--group {name}: the plan of {self.plan.sweep} has {', '.join(groups) or 'none'}"
+                f"--group: got {name}; wanted a group in the plan of {self.plan.sweep}: "
+                f"{', '.join(groups) or 'none'}"
             )
         return groups[name]
 
@@ -114,8 +115,8 @@ class Worker:
     def run(self) -> int:
         """Work until nothing is left, and return the exit code."""
         self.say(
-            f"worker {self.options.name} of sweep {self.plan.sweep}: {len(self.plan.entries):,} "
-            f"runs, results in {self.plan.root}"
+            f"worker {self.options.name} starts on the sweep {self.plan.sweep}, which has "
+            f"{len(self.plan.entries):,} runs; results are in {self.plan.root}"
         )
         for word in self.store.strangers(remove=True):
             self.say(word)
@@ -237,12 +238,12 @@ class Worker:
         try:
             before, plan = self.plan, StoredPlan(self.folder)
         except TornPart as error:
-            self.say(f"this worker continues with the plan as read before: {error}")
+            self.say(f"this worker continues with the plan that it has read before: {error}")
             return
         if plan.mark != before.mark:
             code.check(plan)
             self.say(
-                f"the sweep was submitted again and now has {number_of(len(plan.entries), 'run')}"
+                f"a new `lra submit` changed the plan to {number_of(len(plan.entries), 'run')}"
             )
         self.use(plan)
         before.close()
@@ -259,39 +260,41 @@ class Worker:
             self.store.clear_claims({entry.key for entry in self.plan.entries})
             self._report()
             endings = ", ".join(ending_words(claiming.endings()))
-            return f"{self.plan.sweep} has ended, {number_of(total, 'run')}: {endings}"
+            return f"the sweep {self.plan.sweep} has ended, {number_of(total, 'run')}: {endings}"
         possible = [place for place in left if place not in claiming.set_aside]
         entries = self.plan.entries
-        held = {entries[place].key for place in left} & claiming.busy
+        claimed = {entries[place].key for place in left} & claiming.busy
         if not possible:
             reasons = Counter(claiming.set_aside[place] for place in left).most_common(3)
             listed = "; ".join(f"{number_of(count, 'run')}: {why}" for why, count in reasons)
             return (
-                f"this worker has no more to do: {len(left):,} of {total:,} runs remain ({listed})"
+                f"{len(left):,} of {total:,} runs remain, but this worker can run none ({listed})"
             )
-        most = self.options.wait_s
-        most = float(self.plan.head["wait_s"]) if most is None else most
+        longest_wait = self.options.wait_s
+        longest_wait = float(self.plan.head["wait_s"]) if longest_wait is None else longest_wait
         others = (
-            f"{len(left):,} of {total:,} runs remain, {len(held):,} of them claimed by "
-            "other workers"
+            f"{len(left):,} of {total:,} runs remain, and other workers have claimed "
+            f"{len(claimed):,} of them"
         )
-        if idle_s > most:
-            return f"no run was available for {time_words(idle_s)}: {others}"
-        if not held and idle_s > 3 * LONGEST_S:
-            return f"no run is available, and no other worker is active: {others}"
+        if idle_s > longest_wait:
+            return f"this worker found no run for {time_words(idle_s)}: {others}"
+        if not claimed and idle_s > 3 * LONGEST_S:
+            return f"this worker found no run, and no other worker is active: {others}"
         if idle_s == 0:
             holders = self.store.claims()
-            by = Counter(h.worker or f"{h.host} {h.pid}" for k, h in holders.items() if k in held)
-            named = ", ".join(name for name, _ in by.most_common(3))
-            self.say(f"waiting: {others}{f' ({named})' if named else ''}")
+            holder_counts = Counter(
+                h.worker or f"{h.host} {h.pid}" for k, h in holders.items() if k in claimed
+            )
+            named = ", ".join(name for name, _ in holder_counts.most_common(3))
+            self.say(f"this worker waits: {others}{f' ({named})' if named else ''}")
         self.state.say("waiting for others")
         return None
 
     def _report(self) -> None:
-
         report_once(self.plan, self.logger, self.say, self.log)
 
     def _summary(self, code: int) -> None:
+        """Log how this worker ends, and write it into its state."""
         took = time_words(time.monotonic() - self.begun)
         endings = ", ".join(ending_words(self.board.endings))
         self.say(f"the worker ends with {code} after {took}: {endings or 'it executed no run'}")

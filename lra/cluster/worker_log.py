@@ -13,18 +13,18 @@ from lra.runners.storage.atomic import make_folder
 from lra.terminal.screen import escape
 
 MOST_BYTES = 2 << 20
-"""Of the file; what was before is kept in one more, `NAME.log.1`."""
+"""Most bytes of the file; earlier lines move into a second file, `NAME.log.1`."""
 
 
 class _Quiet(RotatingFileHandler):
-    """A full disk is no reason to print a traceback for each line, nor a pipe one to wait."""
+    """Writes lines into a file, without a traceback on a full disk or a wait for a pipe."""
 
     def _open(self) -> io.TextIOWrapper:
         descriptor = os.open(self.baseFilename, APPENDING, 0o666)
         return os.fdopen(descriptor, "a", encoding=self.encoding, errors=self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of the base
-        """Go on."""
+        """Ignore an error of the file."""
 
 
 class WorkerLog(io.TextIOBase, TextIO):
@@ -41,13 +41,13 @@ class WorkerLog(io.TextIOBase, TextIO):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # a class has it as a field
-        """What a line may hold."""
+        """The encoding of lines."""
         return "utf-8"
 
     def write(self, text: str) -> int:
-        """Write whole lines; what is begun is kept until its end comes."""
+        """Write whole lines; an incomplete last line waits for its end."""
         *lines, self._line = (self._line + text).split("\n")
-        for line in map(escape, lines):  # people read it by `cat`
+        for line in map(escape, lines):  # control characters would reach a terminal by `cat`
             record = logging.LogRecord("worker", logging.INFO, "", 0, "%s", (line,), None)
             self._handler.emit(record)
             if self.echo is not None:
@@ -56,7 +56,7 @@ class WorkerLog(io.TextIOBase, TextIO):
         return len(text)
 
     def flush(self) -> None:
-        """Hand on what is written."""
+        """Flush the file."""
         with suppress(OSError, ValueError):
             self._handler.flush()
 

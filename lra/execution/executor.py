@@ -139,7 +139,7 @@ class Executor:
         if time.monotonic() < self.until:
             return None
         self.outcome.late = True
-        return "the time limit of the sweep (runner.sweep_timeout_s)"
+        return "the time limit of the sweep is over (runner.sweep_timeout_s)"
 
     def _run(self, group: CellGroup) -> None:
         """Run cells, those of several processes before those of one."""
@@ -325,7 +325,7 @@ class Executor:
             row = failure(rows)
             status = self.outcome.endings[cell.key] = Status.ok if row is None else row.status
             outcome = headline(runner_of(cell), rows)
-            outcome += "; the earlier numbers stay" if stays else ""
+            outcome += "; its earlier results stay stored" if stays else ""
             self._end(cell, outcome, status)
 
     def _leave(self, cell: Cell, why: str | None) -> None:
@@ -449,7 +449,7 @@ def _argument(planned: PlannedCell, store: Store) -> dict[str, Any]:
 
 def _details(job: isolate.Job) -> list[str]:
     """Return the details of a cell that `--verbose` prints."""
-    limit = "" if job.memory_bytes is None else f", {job.memory_bytes / 2**30:.1f} GiB at most"
+    limit = "" if job.memory_bytes is None else f", at most {job.memory_bytes / 2**30:.1f} GiB"
     lines = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
     if job.argument.get("checkpoints"):
         lines.append(f"checkpoints {job.argument['checkpoints']}")

@@ -1,4 +1,4 @@
-"""A command's sweep, planned and run in the foreground, with what a person wants to see of it."""
+"""Plans and runs the sweep of a command in the foreground, and prints what happens."""
 
 import math
 import sys
@@ -27,25 +27,26 @@ RESUME = "rerun the same command to resume (training continues from its last che
 
 
 class ExecutedSweep(NamedTuple):
-    """What one command has done."""
+    """The sweep that a command has run, and how it ended."""
 
     code: int
-    """As `lra run` ends with it."""
+    """The exit code of `lra run`."""
     sweep: Sweep
     outcome: SweepOutcome
 
 
-def execute(  # what a person sees of it, one after the other
-    entries: Sequence[Composed], *, volume: Volume = Volume.normal
-) -> ExecutedSweep:
-    """Plan and run the entries; report, and write what its dashboard lacks, at the end."""
+def execute(entries: Sequence[Composed], *, volume: Volume = Volume.normal) -> ExecutedSweep:
+    """Plan and run the sweep of `entries`, the composed configurations of a command.
+
+    At the end, the report and the remaining runs of the dashboard are written.
+    """
     choice, several = ReportChoice.of(entries[0].config), entries[0].several
-    style, not_taken = read_style(choice.style)  # before any cell: a slip is reported in a second
-    for line in not_taken:
+    style, remarks = read_style(choice.style)  # first, so that a mistake is reported at once
+    for line in remarks:
         print(line, file=sys.stderr)
-    planning = bool(entries[0].config["runner"].get("dry_run"))
-    sweep, growing = plan_sweep(entries, elsewhere=planning)
-    if planning:  # a GPU may be somewhere else; processors are here
+    dry_run = bool(entries[0].config["runner"].get("dry_run"))
+    sweep, growing = plan_sweep(entries, elsewhere=dry_run)
+    if dry_run:  # only CPU cells are checked: GPUs may be on another machine
         check_places([item for item in sweep.planned if item.run.hardware.device is Device.cpu])
     if sweep.control.dry_run:
         for line in (*overview(sweep), *(growing.said() if growing else ())):
@@ -66,11 +67,11 @@ def execute(  # what a person sees of it, one after the other
             break
         logger.sweep = sweep
         outcome = in_memory.execute(sweep, volume, until=until, logger=logger).after(outcome)
-    _tell(sweep, outcome, logger, choice.write, style, growing=growing, multirun=several)
+    _print_end(sweep, outcome, logger, choice.write, style, growing=growing, multirun=several)
     return ExecutedSweep(_exit_code(sweep, outcome), sweep, outcome)
 
 
-def _tell(
+def _print_end(
     sweep: Sweep,
     outcome: SweepOutcome,
     logger: SweepLogger,
@@ -80,7 +81,7 @@ def _tell(
     growing: GrowingSearch | None,
     multirun: bool,
 ) -> None:
-    """Report what a sweep has, and say what it lacks."""
+    """Write the report of a sweep, and print which cells have no results and why."""
     from lra.results.finish import finish, tell_runs  # pandas and matplotlib, at the end alone
 
     with RowsIndex(sweep.root) as index:
@@ -106,7 +107,7 @@ def _tell(
 
 
 def _exit_code(sweep: Sweep, outcome: SweepOutcome) -> int:
-    """Return 0 when every cell has its rows; `lra.cli` lists what else there is."""
+    """Return the exit code of a sweep, 0 if every cell has its rows: see the list in `lra.cli`."""
     if outcome.refused is not None:
         return 2
     if outcome.stopped_by is not None:
@@ -118,7 +119,7 @@ def _exit_code(sweep: Sweep, outcome: SweepOutcome) -> int:
 
 
 def _say_stopped(sweep: Sweep, stopped: Mapping[str, str], left: int) -> None:
-    """Name the cells that somebody else has stopped, and what to do."""
+    """Print the cells that another program has stopped, and how to resume."""
     total = len(sweep.cells)
     print(f"something outside lra stopped {len(stopped)} of {total} runs:")
     for cell in sweep.cells:

@@ -1,4 +1,4 @@
-"""A sweep that one process runs by itself: its plan in memory, and its execution."""
+"""Runs a sweep in one process, with its plan in memory."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -41,14 +41,14 @@ def execute(
     *,
     logger: SweepLogger | None = None,
 ) -> SweepOutcome:
-    """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
+    """Run the cells of a sweep that are not complete. Each ends with rows in the store.
 
     Args:
-        sweep: Its cells.
+        sweep: The sweep.
         volume: How much is printed.
-        begin: Called once everything was checked, before the first cell.
-        until: By the monotonic clock, when it stops.
-        logger: Its dashboard; None: that which its options name.
+        begin: Called after all checks, before the first cell; None: nothing is called.
+        until: The time of the monotonic clock at which all work is stopped.
+        logger: The dashboard; None: the one that the options of the sweep name.
     """
     sweep.store.check_writable()
     data = any(planned.run.runner.data for planned in sweep.planned)
@@ -63,22 +63,23 @@ def _executed(
     until: float,
     logger: SweepLogger,
 ) -> SweepOutcome:
+    """Do the work of `execute`, whose arguments it has."""
     store = sweep.store
     enter(sweep.name, sweep.planned, store)
     waiting = not_done(sweep.planned, store)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
-    strange = store.strangers(remove=True)
+    foreign_claims = store.strangers(remove=True)
     complete = clear_leftovers(sweep.planned, waiting, store)
     board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
-    for word in strange:
-        board.say(word)
+    for line in foreign_claims:
+        board.say(line)
     if complete:
         board.say(f"{complete} of {len(sweep.planned)} runs are finished already and are skipped")
     if not waiting:
         if begin is not None:
             begin()
         return SweepOutcome()
-    start_server()  # which imports what cells need while this process reckons and prepares
+    start_server()  # it imports modules for cells while this process plans
     expected = announcement(forecasts(waiting, store, sweep.name, together=True))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
     executor = Executor(MemoryPlan(sweep, waiting, board), store, board, logger, until)
@@ -86,33 +87,33 @@ def _executed(
         _prepare(waiting, sweep.planned, board)
         if begin is not None:
             begin()
-        if word := logger.check():
-            board.say(word)
+        if line := logger.check():
+            board.say(line)
         executor.run()
-        left = {each.cell.key for each in waiting} - executor.outcome.endings.keys()
-        executor.outcome.late &= bool(left)
+        unfinished = {planned.cell.key for planned in waiting} - executor.outcome.endings.keys()
+        executor.outcome.late &= bool(unfinished)
     board.summary(str(sweep.root))
     return executor.outcome
 
 
 def _trained_again(waiting: Sequence[PlannedCell], sweep: Sweep, store: Store) -> list[PlannedCell]:
-    """Return the complete trainings whose weights somebody needs, and which are gone."""
-    left = {p.cell.key for p in waiting}
-    ended = {p.cell.key: p for p in sweep.planned if p.cell.key not in left}
+    """Return complete trainings that must be repeated, because cells need their lost weights."""
+    waiting_keys = {p.cell.key for p in waiting}
+    complete = {p.cell.key: p for p in sweep.planned if p.cell.key not in waiting_keys}
     needed = dict.fromkeys(cell.key for p in waiting for cell in p.trainings.values())
     return [
-        replace(ended[key], again=True)
+        replace(complete[key], again=True)
         for key in needed
-        if key in ended
-        and store.statuses(ended[key].cell) == {Status.ok}
-        and missing_weights(ended[key].cell, store)
+        if key in complete
+        and store.statuses(complete[key].cell) == {Status.ok}
+        and missing_weights(complete[key].cell, store)
     ]
 
 
 def _prepare(
     waiting: Sequence[PlannedCell], every: Sequence[PlannedCell], board: ProgressBoard
 ) -> None:
-    """Make data ready, and check batches that go by them."""
+    """Prepare the data, and then check batches against the numbers of examples."""
     prepare_data(waiting, every, board)
     for planned in waiting:
         if planned.run.runner.trains and planned.no_data is None:
@@ -122,10 +123,10 @@ def _prepare(
 def prepare_data(
     waiting: Iterable[PlannedCell], every: Sequence[PlannedCell], board: ProgressBoard
 ) -> None:
-    """Make the data of every task ready, once, before any child needs them.
+    """Prepare the data of every task, once, before a cell needs them.
 
-    Cells whose data cannot be had are noted, and others go on; where a sweep has no others, the
-    reason is raised.
+    If data cannot be prepared, the reason is stored in their cells (`no_data`), and other cells
+    run. If this concerns every cell in `every`, the error is raised.
     """
     faults: dict[tuple[str, ...], NotPrepared | BadData | None] = {}
     for planned in waiting:
@@ -143,14 +144,14 @@ def prepare_data(
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """The cells of a sweep that are to be run, kind after kind."""
+    """The plan of `lra run`: claims the waiting cells of a sweep, one kind after the other."""
 
     sweep: Sweep
     waiting: Sequence[PlannedCell]
     board: ProgressBoard
 
     def groups(self) -> Generator[CellGroup]:
-        """Yield the cells by kinds."""
+        """Yield a group for each kind of cells (see `kind_of`), which share places."""
         kinds: dict[tuple[object, ...], list[PlannedCell]] = {}
         for planned in self.waiting:
             kinds.setdefault(kind_of(planned), []).append(planned)
@@ -159,49 +160,50 @@ class MemoryPlan:
             lanes: dict[int, list[PlannedCell]] = {}
             for planned in group:
                 lanes.setdefault(processes(planned.run), []).append(planned)
-            claimed = {width: self._compared(lane, lines) for width, lane in lanes.items()}
+            claimed = {width: self._claim_together(lane, lines) for width, lane in lanes.items()}
             yield CellGroup(claimed, places_for(group))
 
-    def _compared(
+    def _claim_together(
         self, lane: Sequence[PlannedCell], lines: Mapping[str, Sequence[Cell]]
     ) -> Iterator[Sequence[ClaimedCell]]:
-        """Yield the cells that are compared with each other, as many as can be claimed."""
+        """Yield sets of claimed cells that are timed together; any other cell comes alone."""
         together: dict[object, list[PlannedCell]] = {}
         for planned in lane:
             together.setdefault(compared_with(planned), []).append(planned)
         for cells in together.values():
             with ExitStack() as held:
                 claimed = []
-                for each in self._claimed(cells, lines):
+                for each in self._claim_each(cells, lines):
                     held.callback(each.claim.release)
                     claimed.append(each)
                 held.pop_all()
             if claimed:
                 yield claimed
 
-    def _claimed(
+    def _claim_each(
         self, lane: Sequence[PlannedCell], lines: Mapping[str, Sequence[Cell]]
     ) -> Iterator[ClaimedCell]:
-        """Yield the cells that can be claimed; the others are left, which is said of each."""
+        """Yield the cells that this process can claim; print why another cell is skipped."""
         store, titles = self.sweep.store, self.sweep.titles
         for planned in lane:
             cell = planned.cell
             claim = store.claim(cell.key, title=titles[cell.key])
             if claim is None:
-                self._leave(cell, "skipped: another sweep is working on it")
+                self._leave(cell, "this run is skipped: another sweep is working on it")
                 continue
             with ExitStack() as held:
                 held.callback(claim.release)
                 if (source := missing_training(planned, store)) is not None:
                     self._leave(
                         cell,
-                        f"skipped: {titles[source.key]} is not finished; rerun this command later",
+                        f"this run is skipped: {titles[source.key]} is not finished; rerun this "
+                        "command later",
                     )
                     continue
                 store.see_anew(cell.key)
                 gone = planned.again and missing_weights(cell, store) is not None
                 if is_done(planned, store) and not gone:
-                    self._leave(cell, "another sweep has just finished it", Status.ok)
+                    self._leave(cell, "another sweep has just finished this run", Status.ok)
                     continue
                 held.pop_all()
                 yield ClaimedCell(planned, claim, lines.get(curve(cell), ()) if lines else ())
@@ -210,7 +212,7 @@ class MemoryPlan:
         self.board.finish(cell, why, status)
 
     def advance(self, key: str, message: Progress) -> None:
-        """Do nothing: the board shows it."""
+        """Do nothing: the board shows the progress."""
 
     def ended(self, key: str, status: str) -> None:
-        """Do nothing: no cell is given twice."""
+        """Do nothing: this plan gives each cell only once."""

@@ -1,4 +1,4 @@
-"""What is settled before PyTorch is imported: what cells find, and how much is printed."""
+"""Settings that must be made before PyTorch is imported."""
 
 from lra.conf.processors import yield_processors
 from lra.runners.isolation import isolate
@@ -14,7 +14,7 @@ PRELOAD = (
 
 
 def ready(volume: Volume) -> None:
-    """Settle how much is printed, and what cells find: before PyTorch is imported."""
+    """Set how much is printed, and what the fork server imports. Call it before importing torch."""
     yield_processors()
     progress.speaking = volume is not Volume.quiet
     isolate.prepare(*PRELOAD)

@@ -122,7 +122,7 @@ def test_workers_beyond_the_limit_of_an_array_run_and_are_stopped(
     pool.engine.stop(pool.ids)
     until(lambda: set(pool.states()) == {"ended"})
     assert pool.words().count("saved") >= 6
-    assert "queued again" not in pool.words()
+    assert "requeued" not in pool.words()
 
 
 def test_what_slurm_says_of_the_jobs_is_counted(slurm: SingleNode, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_job_whose_time_is_over_saves_and_goes_on_later(
 ) -> None:
     pool = Pool(tmp_path, "cluster.hours=0.034", "cluster.signal_s=60")
     until(lambda: len(pool.nodes()) == 2, 240)
-    first, second = pool.words().split("saved: this job is queued again")
+    first, second = pool.words().split("has saved its run and is requeued")
     assert "saved" in first
     pool.end.touch()
     until(lambda: pool.states() == ["ended"])
@@ -153,7 +153,7 @@ def test_a_job_that_is_not_queued_again_ends_well_at_its_limit(
     given = ("cluster.hours=0.034", "cluster.signal_s=60", "cluster.requeue=false")
     pool = Pool(tmp_path, *given)
     until(lambda: pool.states() == ["ended"], 240)
-    assert "saved; the job ends because cluster.requeue is false" in pool.words()
+    assert "has saved its run and ends, because cluster.requeue is false" in pool.words()
     assert "Traceback" not in pool.words()
 
 
@@ -317,7 +317,7 @@ def test_a_job_that_is_preempted_saves_and_is_queued_again(
     (node,) = pool.nodes()
     greedy = ["srun", "--partition=high", f"--nodelist={node}", "--exclusive", "true"]
     with subprocess.Popen(greedy, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
-        until(lambda: "preempted: this job is queued again" in pool.words())
+        until(lambda: "is preempted and requeued" in pool.words())
         until(lambda: len(pool.nodes()) == 2)
         assert other.wait(60) == 0
     assert "saved" in pool.words()

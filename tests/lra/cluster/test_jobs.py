@@ -51,8 +51,8 @@ def test_jobs_are_counted_by_state_and_those_that_wait_by_reason(
     said = capsys.readouterr().out
     assert (
         "slurm: jobs 1 running, 3 queued (2 Resources: all nodes are busy; "
-        "1 QOSMaxJobsPerUserLimit: a limit of the QOS), 1 node fail, 1 over, and no longer "
-        "known to slurm"
+        "1 QOSMaxJobsPerUserLimit: your QOS has reached a limit), 1 node fail, 1 ended long ago "
+        "(slurm forgot them)"
     ) in said
     assert main([*watch, "--json"]) == 3
     (jobs,) = json.loads(capsys.readouterr().out)["jobs"]
@@ -105,10 +105,10 @@ def test_a_job_that_ended_before_its_worker_began_says_why(
     capsys.readouterr()
     assert main(["watch", "some", "--results", str(tmp_path), "--once"]) == 3
     said = capsys.readouterr().out
-    assert "jobs 1 suspended, 1 cancelled, 3 failed, 1 over, and no longer known to slurm" in said
+    assert "jobs 1 suspended, 1 cancelled, 3 failed, 1 ended long ago (slurm forgot them)" in said
     first = folder / "1_0_0_log.out"
     assert f"ended before the worker began: {module} ({first} and 1 more)\n" in said
-    assert "failed without output: job 1_2; its node may lack the results folder: scontrol" in said
+    assert "job 1_2 failed without output; perhaps its node cannot read the results" in said
     assert "no worker has started yet" in said
 
 
@@ -116,10 +116,10 @@ def test_reasons_have_words(
     slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reasons = {
-        "BeginTime": "it starts later", "Dependency": "it waits for another job",
+        "BeginTime": "the job starts within", "Dependency": "the job waits for another job",
         "DependencyNeverSatisfied": "will never start: remove it with scancel",
         "JobHeldUser": "scontrol release",
-        "ReqNodeNotAvail, UnavailableNodes:n[1-4]": "its nodes are down",
+        "ReqNodeNotAvail, UnavailableNodes:n[1-4]": "the nodes of the job are down",
     }  # fmt: skip
     name = job_name(tmp_path)
     lines = [f"1_{n}|PENDING|{why}|{name}\n" for n, why in enumerate(reasons)]
@@ -139,12 +139,12 @@ def test_what_another_cluster_has_is_neither_ended_nor_counted(
     stop = ["submit", "--stop", "some", "--results", str(tmp_path)]
     assert main(stop) == 2
     said = capsys.readouterr()
-    assert "its jobs belong to the cluster 'near', and this is 'far'" in said.err
+    assert "the jobs belong to the cluster 'near', but this is 'far'" in said.err
     assert "no workers" not in said.out
     assert slurm.asked("scancel") == []
     assert main(["watch", "some", "--results", str(tmp_path), "--once"]) == 3
     said = capsys.readouterr()
-    assert "slurm was not asked: its jobs belong to the cluster 'near'" in said.out
+    assert "slurm was not asked: the jobs belong to the cluster 'near'" in said.out
     assert "running" not in said.out.partition("slurm was not asked")[2]
 
 

@@ -42,8 +42,8 @@ def test_trainings_write_their_runs(submit: Callable[..., None], tmp_path: Path)
         assert run.values(TRAINING["loss"]), "known only while it runs"
         assert run.summary["quality/test_accuracy"] >= 0
         assert (run.summary["status"], run.exit_code) == ("complete", 0)
-    assert "its runs for W&B" in log(tmp_path)
-    assert log(tmp_path).count(f"its runs are in {tmp_path / 'wandb'}") == 1
+    assert "the runs for W&B" in log(tmp_path)
+    assert log(tmp_path).count(f"{tmp_path / 'wandb'} has the runs of this sweep") == 1
 
 
 def test_the_last_one_writes_curves(submit: Callable[..., None], tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_where_there_is_no_lock_it_says_why(how, monkeypatch, tmp_path):
         (tmp_path / "empty").write_text("Num RefCount\n")
         monkeypatch.setattr(module, "NAMES", tmp_path / "empty")
     elif how == "no names":
-        monkeypatch.setattr(module, "_taken", no_names)
+        monkeypatch.setattr(module, "_take_name", no_names)
     else:
         monkeypatch.setattr(sys, "platform", "darwin")
     for alone in (True, False):

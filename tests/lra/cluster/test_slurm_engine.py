@@ -78,14 +78,20 @@ def test_arrays_that_were_submitted_are_taken_back_when_one_is_refused(
         ("cluster.gpus=3", r"choose another partition \(gpu-long\), set hardware.processes"),
         ("cluster.partition=short; cluster.gpus=1", r"needs 1 GPUs, 4 cores .*\(main, gpu-long\)"),
         ("cluster.cpus=33", "0 GPUs, 33 cores and .* nodes of main have "),
-        ("cluster.memory_gb=63", "63 GiB at once, and the nodes of main have .* 62 GiB;"),
-        ("cluster.partition=gpu-long; cluster.hours=49", "gpu-long allows 48 at most"),
+        ("cluster.memory_gb=63", "63 GiB at once, but the nodes of main have .* 62 GiB;"),
+        (
+            "cluster.partition=gpu-long; cluster.hours=49",
+            "wanted at most 48, the limit of gpu-long",
+        ),
         ("cluster.partition=short", "signal_s: got 120; short allows jobs of 120 s"),
         ("cluster.constraint=refused", "SLURM refuses a worker .*Invalid feature.*=refused"),
         ("cluster.sbatch={mem:5G}", "sbatch: got mem:5G: None; wanted long options with values"),
-        ("cluster.sbatch={mem: 5G}", "sbatch: got mem; wanted other options"),
+        (
+            "cluster.sbatch={mem: 5G}",
+            "sbatch: got mem; wanted options that lra does not set itself",
+        ),
         ("cluster.sbatch={licenses: forbidden}", "SLURM refuses a worker"),
-        ("cluster.hours=0.03", "of which the last 120 s are for saving"),
+        ("cluster.hours=0.03", "a worker needs the last 120 s"),
         ("cluster.hours=0", "hours: got 0"),
         ("cluster.memory_gb=0", "memory_gb: got 0"),
         ("cluster.partion=main", "partion"),
@@ -211,7 +217,7 @@ def test_a_host_that_sees_another_folder_says_so(tmp_path: Path) -> None:
     token = visibility.leave_token(tmp_path)
     assert str(tmp_path) in visibility.check_token(token)
     token.write_text("another")
-    with pytest.raises(visibility.TokenFault, match="this is another folder"):
+    with pytest.raises(visibility.TokenFault, match="this host has another folder"):
         visibility.check_token(token)
     token.unlink()
     with pytest.raises(visibility.TokenFault, match=r"cannot read .* under the same path"):
@@ -302,7 +308,8 @@ def test_the_command_line_counts_more_than_variables_of_the_shell(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert (
-        "these have no effect on the workers: SBATCH_ACCOUNT=maths, SBATCH_ARRAY_INX=0-9, " in said
+        "these variables have no effect on workers: SBATCH_ACCOUNT=maths, SBATCH_ARRAY_INX=0-9, "
+        in said
     )
     assert "SLURM_MEM_PER_CPU=100. Use cluster.hours" in said
     assert "QOS" not in said
@@ -329,7 +336,7 @@ def test_the_command_line_counts_more_than_variables_of_the_shell(
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     mine.check(TWO, HERE)
     said = capsys.readouterr().err
-    assert "and the SLURM_* of job 77 around this shell. Use" in said
+    assert "and SLURM_* of job 77, in which this shell runs. Use" in said
     assert "MEM_PER_CPU" not in said
 
 
@@ -353,7 +360,9 @@ def test_nodes_that_are_drained_refuse_no_worker(
 def test_whole_minutes_leave_time_for_work(slurm: FakeSlurm) -> None:
     """SLURM would send its signal at once, and nobody would queue the job again."""
     for words in (["cluster.hours=0.0333", "cluster.signal_s=119"], ["cluster.hours=0.0333"]):
-        with pytest.raises(ConfigError, match=r"hours: got 0.0333, 60 s in SLURM's whole minutes"):
+        with pytest.raises(
+            ConfigError, match=r"hours: got 0.0333, which are 60 s in whole minutes"
+        ):
             engine_of(["cluster=slurm", *words])
     short = ["cluster=slurm", "cluster.partition=short"]
     with pytest.raises(ConfigError, match=r"signal_s: got 61; short allows jobs of 120 s.*60 or"):
@@ -402,7 +411,7 @@ def test_a_dry_run_shows_the_script_and_submits_nothing(
                  f"--output={plan / 'slurm' / '%A_%a_0_log.out'}"):  # fmt: skip
         assert f"#SBATCH {line}" in text
     assert f"{sys.executable} -u -m submitit.core._submit {plan / 'slurm'}" in text
-    assert f"each job starts {sys.executable} -m lra work {plan} --group " in text
+    assert f"Each job starts {sys.executable} -m lra work {plan} --group " in text
     assert slurm.submitted() == []
     assert not (tmp_path / "results" / "plans").exists()
     assert main(["submit", *words, "cluster.partition=mian"]) == 2

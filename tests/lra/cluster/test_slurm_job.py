@@ -72,7 +72,7 @@ def test_a_job_at_its_limit_ends_well(
         with pytest.raises(SystemExit, match="0"):
             job.checkpoint()
     assert requeued == [1]
-    assert "saved; the job ends because cluster.requeue is false" in capsys.readouterr().err
+    assert "has saved its run and ends, because cluster.requeue is false" in capsys.readouterr().err
 
 
 def test_a_controller_that_does_not_queue_again_is_one_sentence(
@@ -85,4 +85,4 @@ def test_a_controller_that_does_not_queue_again_is_one_sentence(
     with pytest.raises(SystemExit, match="1"):
         WorkerJob(["true"], tmp_path, requeue=True, seconds=None).checkpoint()
     said = capsys.readouterr().err
-    assert "not requeue this job: Requested operation is presently disabled; rerun" in said
+    assert "is not requeued (Requested operation is presently disabled); rerun" in said

@@ -54,7 +54,7 @@ def test_a_worker_that_was_killed_here_is_gone(watcher: Watcher) -> None:
     (worker,) = watcher.look().workers
     assert (worker["doing"], worker["cells"]) == (KILLED, {})
     assert "worker mine: gone (killed), no finished run" in seen(watcher)
-    assert "1 worker ended: killed" in seen(watcher)
+    assert "1 worker ended: somebody killed it" in seen(watcher)
     state.about |= {"place": "another machine"}
     state.write()
     assert "worker mine: running" in seen(watcher), "of another machine nothing is known"
@@ -85,11 +85,11 @@ def test_skipped_cells_are_counted_apart_and_the_report_is_told_until_it_is_writ
         watcher.store.write(plan.cell(place), [row], (), {})
     worker = WorkerState(plan.folder, "mine", "")
     worker.say("running")
-    assert watcher.look().unwritten == "its report"
+    assert watcher.look().unwritten == "the report"
     assert "2 of 2 runs have ended (100%): 1 ok, 1 skipped, 0 running" in seen(watcher)
-    assert "being written: its report" in seen(watcher)
+    assert "a worker is writing the report" in seen(watcher)
     worker.over(0, "")
-    assert "not written: its report; lra report --sweep some" in seen(watcher)
+    assert "the report: not written yet; type lra report --sweep some" in seen(watcher)
     (plan.folder / DONE).write_text(json.dumps({"plan": plan.head["made"]}))
     assert "written" not in seen(watcher)
     assert watcher.look().unwritten == ""

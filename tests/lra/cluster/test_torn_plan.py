@@ -96,7 +96,7 @@ def test_the_same_command_writes_a_torn_plan_anew_and_says_what_is_lost(
     healed = submit("seed=1")
     said = capsys.readouterr().err
     assert [healed.cell(each).columns["seed"] for each in range(len(healed.entries))] == [1]
-    assert "lost 1 run of other commands; rerun the other `lra submit` commands" in said
+    assert "which loses 1 run of other commands; rerun the other `lra submit` commands" in said
     (healed.folder / HEAD).write_text("{")
     assert len(submit("seed=0").entries) == 1
     assert "is damaged: the plan is rewritten with only the runs" in capsys.readouterr().err

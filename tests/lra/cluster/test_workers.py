@@ -159,12 +159,12 @@ def test_a_worker_told_by_sigusr1_saves_and_gives_its_cell_back(
         (lambda head: {**head, "bytes": head["bytes"] + 1}, "is damaged"),
         (
             lambda head: {**head, "sources": {**head["sources"], "models.mixer": "0" * 64}},
-            r"code [0-9a-f]{12}, and this is .* code [0-9a-f]{12}: models\.mixer\. This worker "
+            r"code [0-9a-f]{12}, but here is .* code [0-9a-f]{12}; .*: models\.mixer\. This worker "
             r"ran nothing",
         ),
         (
             lambda head: {**head, "versions": {**head["versions"], "torch": "1.0"}},
-            "was made with torch 1.0, and this is torch",
+            "was made with torch 1.0, but here is torch",
         ),
     ],
 )

@@ -128,7 +128,7 @@ def test_names_in_a_plan_lead_nowhere(plan: StoredPlan, tmp_path: Path) -> None:
     head, index = plan.folder / HEAD, plan.folder / plan.head["index"]
     whole, content = head.read_bytes(), json.loads(index.read_bytes())
     resealed(head, sweep="../../x")
-    with pytest.raises(BadPlan, match="a sweep cannot be called"):
+    with pytest.raises(BadPlan, match="cannot be the name of a sweep"):
         StoredPlan(plan.folder)
     head.write_bytes(whole)
     for change in ({"fingerprints": ["../x"]},
@@ -185,7 +185,7 @@ def test_the_end_of_a_worker_without_a_state_is_told_from_what_it_printed(
     usage = type("Usage", (), {"free": 5})
     monkeypatch.setattr("lra.cluster.progress_of.shutil.disk_usage", lambda _: usage)
     assert main(["watch", "some", "--results", str(tmp_path)]) == 3
-    assert "(5 bytes free): workers end; free some space" in capsys.readouterr().out
+    assert "(5 bytes free), so that workers end; free some space" in capsys.readouterr().out
 
 
 def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(plan: StoredPlan) -> None:
