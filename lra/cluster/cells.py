@@ -84,14 +84,14 @@ class SharedPlan:
                     self.claiming.set_aside[self._place(first.planned.cell.key)] = why
                     continue
                 self._prepare(first)
-                if word := self.logger.check():
-                    self.board.say(word, always=True)
+                if remark := self.logger.check():
+                    self.board.say(remark, always=True)
                 available = available_bytes()
-                most = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
+                limit = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
                 yield CellGroup(
                     lanes={processes(first.planned.run): self._similar_cells(first)},
                     places=self._places(first),
-                    sharers=1 if timed else min(self.options.peers, most),
+                    sharers=1 if timed else min(self.options.peers, limit),
                     crowd=crowd,
                 )
                 return
@@ -115,8 +115,8 @@ class SharedPlan:
         return "other workers could have run on this machine" if fault else ""
 
     def _wait_for_machine(self) -> None:
-        word = "waiting until no other worker uses this machine, because the next run measures time"
-        self.board.say(word, always=True)
+        why = "waiting until no other worker uses this machine, because the next run measures time"
+        self.board.say(why, always=True)
         self.state.say("waiting for the machine")
 
     def _places(self, taken: ClaimedCell) -> Places:
@@ -142,9 +142,11 @@ class SharedPlan:
             return str(error)
         planned_device, threads = cell.columns["device"], cell.columns["threads"]
         if device != planned_device:
-            return f"it is measured on {planned_device}, but this machine has {device}"
+            return f"a timed run needs the planned {planned_device}, but this machine has {device}"
         if hardware.timing_threads() != threads:
-            return f"it is measured with {threads} threads, not {hardware.timing_threads()} as here"
+            return (
+                f"a timed run needs {threads} threads, but here it has {hardware.timing_threads()}"
+            )
         return None
 
     def _prepare(self, taken: ClaimedCell) -> None:
@@ -197,7 +199,7 @@ class SharedPlan:
         """Record how a cell ended, and that this worker does not take it again."""
         self.state.end(key, status)
         if status in UNENDED:
-            self.claiming.set_aside[self._place(key)] = "a signal stopped it here"
+            self.claiming.set_aside[self._place(key)] = "a signal stopped the run here"
         else:
             self.claiming.over.add(self._place(key))
 

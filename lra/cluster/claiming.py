@@ -44,6 +44,7 @@ class Claiming:
         group: WorkerGroup | None,
         until: float | None = None,
     ) -> None:
+        """Set aside the cells that the group cannot run, and order the others for this worker."""
         self.plan, self.store, self.worker = plan, store, worker
         self.retry = plan.control.retry
         """The statuses that some run of the sweep has repeated. This is only a first sieve: before
@@ -66,11 +67,9 @@ class Claiming:
         if group is not None:
             for place, entry in enumerate(plan.entries):
                 if not group.resources.hold(entry.needs):
-                    self.set_aside[place] = (
-                        "it needs more GPUs, cores, memory or time than this worker has"
-                    )
+                    self.set_aside[place] = "the run needs more resources than this worker has"
                 elif group.timed is False and entry.timed:
-                    self.set_aside[place] = "it is timed, but other workers use this machine"
+                    self.set_aside[place] = "a timed run needs a machine without other workers"
         self.until, self.whole_s = until, None if until is None else until - time.time()
         self.short_of_time = False
         """Whether a timed cell, which cannot be interrupted, was not taken for lack of time."""
@@ -107,9 +106,9 @@ class Claiming:
 
     def endings(self) -> Counter[str]:
         """Return how many cells of the plan ended in each way."""
-        found = (self.index.summary(entry.key, entry.fingerprint) for entry in self.plan.entries)
-        failures = (failure_of(summary) for summary in found if summary is not None)
-        return Counter(Status.ok if bad is None else bad.status for bad in failures)
+        all_rows = (self.index.summary(e.key, e.fingerprint) for e in self.plan.entries)
+        failures = (failure_of(summary) for summary in all_rows if summary is not None)
+        return Counter(Status.ok if failed is None else failed.status for failed in failures)
 
     def possible(self, runner: str | None = None) -> Iterator[int]:
         """Yield the places of the cells that this worker could claim now.
@@ -224,7 +223,7 @@ def _order(
     sizes = [group.resources for group in groups]
 
     def size(entry: PlanEntry) -> int:
-        return next((n for n, held in enumerate(sizes) if held.hold(entry.needs)), len(sizes))
+        return next((n for n, limit in enumerate(sizes) if limit.hold(entry.needs)), len(sizes))
 
     parts: dict[tuple[int, int, str], list[int]] = {}
     for place in places:

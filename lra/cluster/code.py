@@ -46,12 +46,12 @@ def check(plan: StoredPlan) -> None:
     if planned != ours:
         differing = changes(planned, ours)
         more = len(differing) - MOST_NAMED
-        named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        listed = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise OtherCode(
             f"the plan of {plan.sweep} was made with lra {versions['lra']}, code "
             f"{summary(dict(sorted(planned.items())))}, but here is lra {lra_version()}, code "
             f"{summary(dict(sorted(ours.items())))}; these modules differ: "
-            f"{named}. This worker ran nothing: {way_out}"
+            f"{listed}. This worker ran nothing: {way_out}"
         )
     if versions["torch"] != torch:
         raise OtherCode(

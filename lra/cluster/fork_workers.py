@@ -36,7 +36,7 @@ def run_in_forks(count: int, one: Callable[[int], int]) -> int:
         importlib.import_module(name)
     forked_server.share_tracker()
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # forks share memory as long as no collection writes into it
     running: dict[int, int] = {}
     stopped = 0
 
@@ -69,8 +69,8 @@ def run_in_forks(count: int, one: Callable[[int], int]) -> int:
         codes.append(128 - code if code < 0 else code)
         if code:
             _say(f"{time.strftime('%H:%M:%S')} worker {number + 1} ended with code {code}")
-    for asked, handler in before.items():
-        signal.signal(asked, handler)
+    for caught, handler in before.items():
+        signal.signal(caught, handler)
     _say(f"{len(codes)} workers ended")
     if stopped:
         return 128 + stopped

@@ -73,8 +73,8 @@ class PlanGrowth:
         new = [planned for planned in sweep.planned if planned.cell.key not in plan.places]
         estimates = forecasts(new, sweep.store, sweep.name, COUNTED_S)
         pairs = [(planned, held_forecast(guess, plan.groups)) for planned, guess in estimates]
-        more = {name: plan.head[name] for name in ("words", "report", "wait_s")}
-        write(plan.root, sweep, pairs, groups=plan.groups, more=more, say=say)
+        head_entries = {name: plan.head[name] for name in ("words", "report", "wait_s")}
+        write(plan.root, sweep, pairs, groups=plan.groups, more=head_entries, say=say)
         say(f"the search continues with {number_of(len(new), 'more run')}")
         return True
 
@@ -87,8 +87,8 @@ def held_forecast(guess: Forecast, groups: Sequence[WorkerGroup]) -> Forecast:
     """
     seconds = [group.resources.seconds for group in groups]
     memory = [group.resources.memory_bytes for group in groups]
-    longest = max((math.inf if each is None else each for each in seconds), default=math.inf)
-    largest = max((math.inf if each is None else each for each in memory), default=math.inf)
+    longest = max((math.inf if limit is None else limit for limit in seconds), default=math.inf)
+    largest = max((math.inf if limit is None else limit for limit in memory), default=math.inf)
     if guess.seconds is not None and guess.seconds > longest:
         guess = replace(guess, seconds=longest)
     if guess.whole_bytes is not None and guess.whole_bytes > largest:

@@ -41,10 +41,10 @@ MEANINGS = (
     ),
     (
         "DependencyNeverSatisfied",
-        "the job depends on one that failed and will never start: remove it with scancel",
+        "the job depends on a failed job and will never start: remove it with scancel",
     ),
     ("Dependency", "the job waits for another job"),
-    ("JobArrayTaskLimit", "its array already runs as many jobs as it may"),
+    ("JobArrayTaskLimit", "the array of the job already runs as many jobs as it may"),
     ("Reservation", "the reservation of the job has not begun, or is over"),
     ("Licenses", "all licences that the job needs are in use"),
     (
@@ -122,13 +122,15 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
     """Yield lines about the jobs on each cluster: their states, and jobs that failed early."""
     for standing in jobs:
         if standing.note:
-            note = f"{standing.cluster} was not asked: {standing.note}"
-            yield f"the state of the jobs is unknown, because {note}"
+            yield (
+                f"the state of the jobs is unknown, because {standing.cluster} was not asked: "
+                f"{standing.note}"
+            )
             continue
         if not standing.states:  # a submission that was refused, or whose jobs are forgotten
             continue
-        first = {RUNNING: 0, SUSPENDED: 1, QUEUED: 2, ENDED: 4, FORGOTTEN: 5}
-        states = sorted(standing.states.items(), key=lambda item: (first.get(item[0], 3), item[0]))
+        order = {RUNNING: 0, SUSPENDED: 1, QUEUED: 2, ENDED: 4, FORGOTTEN: 5}
+        states = sorted(standing.states.items(), key=lambda item: (order.get(item[0], 3), item[0]))
         parts = []
         for state, count in states:
             if state == FORGOTTEN:
@@ -152,7 +154,7 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
 
 def _explained(reason: str, count: int) -> str:
     """Return the number of jobs that wait for a reason, with the meaning of the reason."""
-    meaning = next((words for part, words in MEANINGS if part in reason), "")
+    meaning = next((text for part, text in MEANINGS if part in reason), "")
     return f"{count:,} {reason}: {meaning}" if meaning else f"{count:,} {reason}"
 
 
@@ -162,10 +164,10 @@ def _by_place(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[StartedJob
     for submission in submissions(plan):
         if (name := submission["cluster"]) != LOCAL:
             key = (name, str(sorted(submission["place"].items())))
-            before = by_place.get(key, ({}, []))[1]
+            _, before = by_place.get(key, ({}, []))
             by_place[key] = (submission["options"], [*before, jobs_of(submission)])
-    for (name, _), (options, all_of_them) in by_place.items():
-        yield name, options, all_of_them
+    for (name, _), (options, started) in by_place.items():
+        yield name, options, started
 
 
 def _ask_cluster(

@@ -69,10 +69,10 @@ class LocalEngine:
 
     def states(self, started: Sequence[StartedJobs]) -> Mapping[str, JobState]:
         """Return the state of each process: running, ended, or elsewhere (on another machine)."""
-        ids = [job for each in started for job in each.ids]
-        for each in started:
-            if not each.ids and each.place == self.place():
-                ids += _marked(each.mark)
+        ids = [job for submission in started for job in submission.ids]
+        for submission in started:
+            if not submission.ids and submission.place == self.place():
+                ids += _marked(submission.mark)
         return {job: JobState(_state(job)) for job in ids}
 
     def output(self, plan: Path, job: str) -> Path | None:
@@ -84,8 +84,9 @@ class LocalEngine:
         """Send SIGTERM to every process that still runs, and to its workers."""
         for job in ids:
             if _state(job) == RUNNING:
+                _, pid, *_ = job.split(":")
                 try:
-                    os.killpg(int(job.split(":")[1]), signal.SIGTERM)
+                    os.killpg(int(pid), signal.SIGTERM)
                 except ProcessLookupError:
                     continue
                 except PermissionError as error:
@@ -121,7 +122,7 @@ def _group_lives(leader: int) -> bool:
         return False  # the number belongs to a new process, so the group has ended
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError):
-            fields = stat_fields(path)
+            fields = stat_fields(path)  # state, parent, process group, ...
             if fields[0] not in ("Z", "X") and int(fields[2]) == leader:
                 return True
     return False
@@ -129,13 +130,13 @@ def _group_lives(leader: int) -> bool:
 
 def _marked(mark: str) -> Iterator[str]:
     """Yield the ids of processes that run `lra work` and were started with a mark."""
-    wanted = f"{MARK}={mark}".encode()
+    variable = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError):
-            pid, words = int(folder.name), (folder / "cmdline").read_bytes().split(b"\0")
+            pid, command = int(folder.name), (folder / "cmdline").read_bytes().split(b"\0")
             if (
-                b"work" in words
-                and wanted in (folder / "environ").read_bytes().split(b"\0")
+                b"work" in command
+                and variable in (folder / "environ").read_bytes().split(b"\0")
                 and os.getsid(pid) == pid
             ):
                 yield job_id(pid)

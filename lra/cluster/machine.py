@@ -85,17 +85,17 @@ def _take_name(name: str) -> socket.socket | None:
     if sys.platform != "linux":
         raise NoLock(f"{sys.platform} does not support locks that all users of a machine share")
     try:
-        taken = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        owner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError as error:
         raise NoLock(f"this system cannot create sockets: {error}") from error
     try:
-        taken.bind(f"\0{name}")
+        owner.bind(f"\0{name}")
     except OSError as error:
-        taken.close()
+        owner.close()
         if error.errno == errno.EADDRINUSE:
             return None
         raise NoLock(f"this system does not support abstract socket names: {error}") from error
-    return taken
+    return owner
 
 
 def _names(part: str) -> list[str]:

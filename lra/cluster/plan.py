@@ -175,8 +175,8 @@ class StoredPlan:
         """
         whole_record = dict(self._stored(place))
         for name in PARTED:
-            whole, parts = whole_record[name]
-            whole_record[name] = {**whole, **{key: self._part(*at) for key, at in parts.items()}}
+            scalars, parts = whole_record[name]
+            whole_record[name] = {**scalars, **{key: self._part(*at) for key, at in parts.items()}}
         whole_record["sources"] = self._part(*whole_record["sources"])
         return whole_record
 
@@ -347,5 +347,7 @@ def cell_of(record: Mapping[str, Any]) -> Cell:
         place=record["place"],
     )
     if cell.key != record["key"]:
-        raise BadPlan(f"the run {record['key']} of the plan has the key {cell.key}: {SUBMIT_AGAIN}")
+        raise BadPlan(
+            f"the plan has {record['key']} in place of the key {cell.key}: {SUBMIT_AGAIN}"
+        )
     return cell

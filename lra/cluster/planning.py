@@ -209,8 +209,8 @@ def write(
         new = records(sweep, forecasts)
         before, everything = _with_former(folder, new, say)
         # Workers of an earlier submission still look for their group in the new plan.
-        asked = {group.name for group in groups}
-        older = [] if before is None else [g for g in before.groups if g.name not in asked]
+        group_names = {group.name for group in groups}
+        older = [] if before is None else [g for g in before.groups if g.name not in group_names]
         _write_plan(folder, everything, {**_about(sweep, [*groups, *older]), **more})
         keep = {before.head["cells"], before.head["index"]} if before else set()
         plan = StoredPlan(folder)
@@ -238,8 +238,8 @@ def _with_former(
     readable = keys | {record["key"] for record in sound}
     lost_keys = [entry.key for entry in before.entries if entry.key not in readable]
     if lost_keys:
-        lost = number_of(len(lost_keys), "run")
-        say(f"{before.cells} is damaged, which loses {lost} of other commands; {OTHERS}")
+        lost_runs = number_of(len(lost_keys), "run")
+        say(f"{before.cells} is damaged, which loses {lost_runs} of other commands; {OTHERS}")
     return before, merge_records(new, sound)
 
 

@@ -157,7 +157,7 @@ class Watcher:
         if not standing.left and (lacking := lacking_report(plan)):
             if all(map(_over, standing.workers)):
                 command = f"lra report --sweep {plan.sweep}{in_results(plan.root)}"
-                standing.notes.append(f"{lacking}: not written yet; type {command}")
+                standing.notes.append(f"{lacking} must still be written: type {command}")
             else:
                 standing.unwritten = lacking
                 standing.notes.append(f"a worker is writing {lacking}")
@@ -185,7 +185,7 @@ class Watcher:
         until = now if standing.running else last
         since = max(float(self.plan.head["made"]), until - RECENT_S)
         recent = [place for place, ended in self.ended.items() if ended.at >= since]
-        work = 0.0
+        speed = 0.0  # weight of the cells that end, per second
         # Cells count by their forecast time if the plan has one for each, else all count alike.
         estimated = all(entry.needs.seconds is not None for entry in entries)
 
@@ -194,12 +194,14 @@ class Watcher:
 
         if recent and until > since:
             standing.per_hour = len(recent) * 3600 / (until - since)
-            work = sum(map(weight, recent)) / (until - since)
+            speed = sum(map(weight, recent)) / (until - since)
         if standing.running:
-            left = sum(weight(place) for place in range(len(entries)) if place not in self.ended)
-            least, whole = self._least(standing.running, now)
-            if work or whole:  # the first cells of a sweep are its short ones
-                standing.left_s = max(left / work if work else 0.0, least)
+            work_left = sum(
+                weight(place) for place in range(len(entries)) if place not in self.ended
+            )
+            least, all_known = self._least(standing.running, now)
+            if speed or all_known:  # the first cells of a sweep are its short ones
+                standing.left_s = max(work_left / speed if speed else 0.0, least)
 
     def _least(self, running: Sequence[RunningCell], now: float) -> tuple[float, bool]:
         """Return the seconds until the end at least, and if the time of every cell is known."""
@@ -256,10 +258,10 @@ def _progress(state: Mapping[str, Any]) -> str:
     phase, done, total, left_s = map(state.get, ("phase", "done", "total", "left_s"))
     if phase is None:
         return ""
-    words = str(phase)
+    text = str(phase)
     if total:
-        words = f"{phase} {done:,} of {total:,}" if phase else f"step {done:,}/{total:,}"
-    return words if left_s is None else f"{words}, {ahead(left_s)} left"
+        text = f"{phase} {done:,} of {total:,}" if phase else f"step {done:,}/{total:,}"
+    return text if left_s is None else f"{text}, {ahead(left_s)} left"
 
 
 def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
@@ -312,14 +314,14 @@ def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Ite
 
 def worker_lines(standing: Standing, most: int) -> Iterator[str]:
     """Yield a line for each worker: what it does, and what it has done."""
-    now, here = time.time(), socket.gethostname()
+    now, this_host = time.time(), socket.gethostname()
     for state in standing.workers[:most]:
         endings = ", ".join(f"{count} {status}" for status, count in state["endings"].items())
         age = now - float(state["at"])
         last_report = (
-            f", and its last report is {age:,.0f} s old" if age > 60 and not _over(state) else ""
+            f"; its last report is {age:,.0f} s old" if age > 60 and not _over(state) else ""
         )
-        host = "" if state["host"] == here or state["worker"].startswith(state["host"]) else (
+        host = "" if state["host"] == this_host or state["worker"].startswith(state["host"]) else (
             f" on {state['host']}"
         )  # fmt: skip
         ended = endings or "no finished run"
@@ -346,7 +348,7 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
     since, reasons = float(plan.head["made"]), Counter[str]()
     for name, state in states.items():
         if state.get("at", 0.0) >= since and state["doing"] == KILLED:
-            reasons["somebody killed it, or the memory was full"] += 1
+            reasons["somebody killed the worker, or the memory was full"] += 1
         code = str(state.get("doing", "")).removeprefix("ended with ")
         if state.get("at", 0.0) >= since and code.isdecimal() and code not in ("0", "143"):
             why = state.get("why") or _last(plan.folder / "logs" / f"{name}.log", STOPPED)
@@ -362,10 +364,10 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
 def room_lines(root: Path) -> Iterator[str]:
     """Yield a sentence if the disk of the results folder is full."""
     with suppress(OSError):
-        words = room_left(root)
-        if shutil.disk_usage(root).free < LEAST_ROOM or words.startswith(NO_INODES):
+        room = room_left(root)
+        if shutil.disk_usage(root).free < LEAST_ROOM or room.startswith(NO_INODES):
             yield (
-                f"no space is left in {root} ({words}), so that workers end; free some space and "
+                f"no space is left in {root} ({room}), so that workers end; free some space and "
                 "start the workers again"
             )
 

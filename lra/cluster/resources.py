@@ -44,6 +44,7 @@ def worker_groups(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]
         workers: the number of all workers; each group has at least one.
     """
     times = [need.seconds for need in needs if need.seconds is not None]
+    # A cell of unknown time counts as one of average time.
     typical = sum(times) / len(times) if times else 1.0
     by_size: dict[tuple[int, int, int], _Class] = {}
     for need in needs:
@@ -73,27 +74,27 @@ def with_clock(cells: Sequence[tuple[Resources, bool]], workers: int) -> list[Wo
         cells: the needs of each cell, and whether it is timed.
         workers: the number of all workers; a single one runs both kinds of cells.
     """
-    kinds = [kind for kind in (False, True) if any(timed == kind for _, timed in cells)]
+    kinds = [is_timed for is_timed in (False, True) if any(timed == is_timed for _, timed in cells)]
     if workers < len(kinds):
         (group,) = worker_groups([needs for needs, _ in cells], 1)
         return [replace(group, name=f"{group.name}-clock", timed=True)]
-    parts = {kind: [needs for needs, timed in cells if timed == kind] for kind in kinds}
-    work = [sum(need.seconds or 1.0 for need in parts[kind]) for kind in kinds]
-    counts = shares(work, [len(parts[kind]) for kind in kinds], workers)
+    parts = {is_timed: [needs for needs, timed in cells if timed == is_timed] for is_timed in kinds}
+    work = [sum(need.seconds or 1.0 for need in parts[is_timed]) for is_timed in kinds]
+    counts = shares(work, [len(parts[is_timed]) for is_timed in kinds], workers)
     return [
-        replace(group, name=f"{group.name}-clock" if kind else group.name, timed=kind)
-        for kind, count in zip(kinds, counts, strict=True)
-        for group in worker_groups(parts[kind], count)
+        replace(group, name=f"{group.name}-clock" if is_timed else group.name, timed=is_timed)
+        for is_timed, count in zip(kinds, counts, strict=True)
+        for group in worker_groups(parts[is_timed], count)
     ]
 
 
 def name_of(needs: Resources) -> str:
     """Return a name for the resources of a worker, for example 1gpu-4cpu-20gib."""
-    words = [f"{needs.gpus}gpu"] if needs.gpus else []
-    words.append(f"{needs.cpus}cpu")
+    parts = [f"{needs.gpus}gpu"] if needs.gpus else []
+    parts.append(f"{needs.cpus}cpu")
     if needs.memory_bytes is not None:
-        words.append(f"{math.ceil(needs.memory_bytes / GIB)}gib")
-    return "-".join(words)
+        parts.append(f"{math.ceil(needs.memory_bytes / GIB)}gib")
+    return "-".join(parts)
 
 
 def step_of(memory_bytes: int | None) -> int:

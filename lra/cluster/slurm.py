@@ -128,9 +128,9 @@ class SlurmEngine:
             print(words, file=sys.stderr)
         faults: list[str] = []
 
-        def collect(check: Callable[..., Any], *set_options: Any) -> Any:
+        def collect(check: Callable[..., Any], *arguments: Any) -> Any:
             try:
-                return check(*set_options)
+                return check(*arguments)
             except ConfigError as error:  # the next checks are made, too
                 faults.append(str(error))
 
@@ -143,9 +143,7 @@ class SlurmEngine:
         for group in groups if partitions else ():
             collect(self._check_size, group, partitions)
             collect(self._check_time, group, partitions)
-        for group in (
-            () if faults else groups
-        ):  # else SLURM would repeat these faults in other words
+        for group in () if faults else groups:  # SLURM would repeat the faults
             collect(self._check_by_slurm, group, partitions)
         if faults:
             raise ConfigError("\n".join(dict.fromkeys(faults)))
@@ -159,7 +157,7 @@ class SlurmEngine:
     ) -> list[str]:
         """Submit workers in arrays of at most MaxArraySize jobs; return the ids of all jobs."""
         partitions = site.partition(self.partition)
-        token, most = leave_token(plan), site.array_limit()
+        token, array_size = leave_token(plan), site.array_limit()
         ids: list[str] = []
         for group in groups:
             worker_words = [self.python or command[0], *command[1:], "--group", group.name]
@@ -167,8 +165,8 @@ class SlurmEngine:
             seconds = None if limit is None else max(0.0, limit - self.signal_s)
             command_of = [*worker_words, "--workers", "1"]
             job = WorkerJob(command_of, token, requeue=self.requeue, seconds=seconds)
-            for first in range(0, group.count, most):
-                part = min(most, group.count - first)
+            for first in range(0, group.count, array_size):
+                part = min(array_size, group.count - first)
                 try:
                     ids += self._submit(
                         plan, group, partitions, job, count=part, name=_job_name(mark)
@@ -185,28 +183,24 @@ class SlurmEngine:
         used again, on other clusters and after some time on the same one.
         """
         settings = site.settings()
-        queued = {user: site.queued_jobs(user) for user in {_owner(each) for each in started}}
+        queued = {user: site.queued_jobs(user) for user in {_owner(jobs) for jobs in started}}
         states: dict[str, JobState] = {}
-        for each in started:
-            site.check_cluster(each.place, settings)
-            name = _job_name(each.mark)
-            by_number = {
-                job.number: _state(job) for job in queued[_owner(each)] if job.name == name
-            }
-            if not by_number and (owner := _hidden(each, settings)):
+        for jobs in started:
+            site.check_cluster(jobs.place, settings)
+            name = _job_name(jobs.mark)
+            listed = {job.number: _state(job) for job in queued[_owner(jobs)] if job.name == name}
+            if not listed and (owner := _hidden(jobs, settings)):
                 raise ConfigError(
                     f"cluster=slurm: the jobs belong to {owner}, and SLURM hides them from other "
                     f"users here (PrivateData): run the command as {owner}"
                 )
             # SLURM lists an array that was cancelled before it began as one job, without elements.
             arrays = {
-                job: by_number.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in each.ids
+                job: listed.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in jobs.ids
             }
-            states |= {job: by_number.get(job, arrays[job]) for job in each.ids}
-            known_numbers = {job.partition("_")[0] for job in each.ids}
-            states |= {
-                job: by_number[job] for job in by_number if "_" in job or job not in known_numbers
-            }
+            states |= {job: listed.get(job, arrays[job]) for job in jobs.ids}
+            numbers = {job.partition("_")[0] for job in jobs.ids}
+            states |= {job: listed[job] for job in listed if "_" in job or job not in numbers}
         return states
 
     def output(self, plan: Path, job: str) -> Path | None:
@@ -244,66 +238,66 @@ class SlurmEngine:
         elif not _at_home(there):
             check_shared(
                 Path(sys.prefix), "Python's environment", _hosts(there),
-                "make one that all nodes can read, or name their Python by cluster.python=PATH",
+                "make one that all nodes can read, or set cluster.python=PATH to one of theirs",
             )  # fmt: skip
 
     def _check_folder(self, plan: Path, there: Sequence[site.Partition]) -> None:
         if not self.results_shared and not _at_home(there):
             check_shared(
                 plan, "the results folder", _hosts(there),
-                "set results=DIR to a shared one, or cluster.results_shared=true if it is shared",
+                "set results=DIR to a shared folder, or cluster.results_shared=true for this one",
             )  # fmt: skip
 
     def _check_size(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
         """Raise ConfigError if no node of the partitions `there` has what a worker requests."""
-        asked = self.resources_of(group, there)
+        need = self.resources_of(group, there)
         kinds = [kind for part in there for kind in part.kinds]
         names = ",".join(part.name for part in there)
         if not kinds:
             raise ConfigError(f"cluster.partition: {names} has no nodes; choose another")
-        if group.resources.gpus > asked.gpus:
+        if group.resources.gpus > need.gpus:
             raise ConfigError(
-                f"cluster.gpus: got {asked.gpus}; wanted {group.resources.gpus} or more, which a "
+                f"cluster.gpus: got {need.gpus}; wanted {group.resources.gpus} or more, which a "
                 "run needs (hardware.processes, hardware.device)"
             )
-        if not any(_holds(kind, asked) for kind in kinds):
-            most = [f"{kind.gpus} GPUs, {kind.cpus} cores, {kind.memory_bytes / GIB:,.0f} GiB"
+        if not any(_holds(kind, need) for kind in kinds):
+            sizes = [f"{kind.gpus} GPUs, {kind.cpus} cores, {kind.memory_bytes / GIB:,.0f} GiB"
                     for kind in kinds]  # fmt: skip
-            memory = asked.memory_bytes
+            memory = need.memory_bytes
             room = "" if memory is None else f" and {memory / GIB:,.0f} GiB"
-            others = [part.name for part in site.partitions()[0].values()
-                      if any(_holds(kind, asked) for kind in part.kinds)]  # fmt: skip
+            fitting = [part.name for part in site.partitions()[0].values()
+                      if any(_holds(kind, need) for kind in part.kinds)]  # fmt: skip
             raise ConfigError(
-                f"cluster=slurm: a worker ({group.name}) needs {asked.gpus} GPUs, {asked.cpus} "
+                f"cluster=slurm: a worker ({group.name}) needs {need.gpus} GPUs, {need.cpus} "
                 f"cores{room} at once, but the nodes of {names} have "
-                f"{' or '.join(dict.fromkeys(most))}; choose another partition "
-                f"({', '.join(others) or 'none has enough'}), set "
+                f"{' or '.join(dict.fromkeys(sizes))}; choose another partition "
+                f"({', '.join(fitting) or 'none has enough'}), set "
                 "hardware.processes, hardware.threads or optim.micro_batch_size lower, or "
                 "cluster.gpus, cluster.cpus or cluster.memory_gb"
             )
 
     def _check_time(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
         """Raise ConfigError if the time limit is too long for the partitions, or for a run."""
-        asked = self.resources_of(group, there)
+        need = self.resources_of(group, there)
         names = ",".join(part.name for part in there)
         limit = max((part.seconds or math.inf for part in there), default=math.inf)
-        if (asked.seconds or 0) > limit:
+        if (need.seconds or 0) > limit:
             raise ConfigError(
                 f"cluster.hours: got {self.hours}; wanted at most {limit / 3600:.3g}, the limit of "
                 f"{names}; a short limit is safe, because the next job resumes from saved states"
             )
-        longest, usable = group.resources.seconds or 0.0, (asked.seconds or 0) - self.signal_s
+        longest, usable = group.resources.seconds or 0.0, (need.seconds or 0) - self.signal_s
         if group.timed and longest > usable > 0:
             raise ConfigError(
                 f"cluster.hours: a timed run takes about {longest / 3600:.3g} h "
                 f"without interruption, but a job of {names} would have {usable / 3600:.3g} h; set "
                 "cluster.hours higher, or choose a partition that allows more"
             )
-        if (asked.seconds or math.inf) < self._shortest_s:
+        if (need.seconds or math.inf) < self._shortest_s:
             raise ConfigError(
                 f"cluster.signal_s: got {self.signal_s}; {names} allows jobs of "
-                f"{asked.seconds:.0f} s, and SLURM may send its signal a minute early; wanted "
-                f"{(asked.seconds or 0) - EARLY_S:.0f} or less"
+                f"{need.seconds:.0f} s, and SLURM may send its signal a minute early; wanted "
+                f"{(need.seconds or 0) - EARLY_S:.0f} or less"
             )
 
     def _check_allowed(self) -> None:
@@ -324,12 +318,12 @@ class SlurmEngine:
         On a machine without SLURM, it has no limits of the partition.
         """
         try:
-            there, most = site.partition(self.partition), site.array_limit()
+            partitions, array_size = site.partition(self.partition), site.array_limit()
         except ConfigError:
-            there, most = [], site.DEFAULT_ARRAY
-        python, count = self.python or sys.executable, min(group.count, most)
+            partitions, array_size = [], site.DEFAULT_ARRAY
+        python, count = self.python or sys.executable, min(group.count, array_size)
         executor = _executor(plan / OUTPUTS, python)
-        parameters = self._parameters(group, there, _job_name(f"{plan.name}-WORD"))
+        parameters = self._parameters(group, partitions, _job_name(f"{plan.name}-WORD"))
         executor.update_parameters(**parameters, array_parallelism=count)
         if count > 1:
             executor.parameters["map_count"] = count
@@ -363,18 +357,18 @@ class SlurmEngine:
                 f"({group.name}) wait for them", file=sys.stderr,
             )  # fmt: skip
         elif done.returncode:
-            asked = re.findall(r"^#SBATCH (--(?!output|error|open|wckey).*)$", text, re.MULTILINE)
+            options = re.findall(r"^#SBATCH (--(?!output|error|open|wckey).*)$", text, re.MULTILINE)
             raise ConfigError(
                 f"cluster=slurm: SLURM refuses a worker ({group.name}): "
-                f"{site.spoken(done.stderr)}; lra asked for {' '.join(asked)}"
+                f"{site.spoken(done.stderr)}; lra asked for {' '.join(options)}"
             )
 
     def _parameters(
         self, group: WorkerGroup, there: Sequence[site.Partition], name: str = "lra"
     ) -> dict[str, Any]:
         """Return submitit's parameters for the jobs `name` of a group on the partitions `there`."""
-        asked = self.resources_of(group, there)
-        more = {key.lstrip("-").replace("_", "-"): value for key, value in self.sbatch.items()}
+        need = self.resources_of(group, there)
+        extra = {key.lstrip("-").replace("_", "-"): value for key, value in self.sbatch.items()}
         values: dict[str, Any] = {
             "job_name": name,
             "partition": ",".join(part.name for part in there) or self.partition,
@@ -383,27 +377,25 @@ class SlurmEngine:
             "constraint": self.constraint,
             "nodes": 1,
             "ntasks_per_node": 1,
-            "cpus_per_task": asked.cpus,
-            "gpus_per_node": asked.gpus or None,
-            "mem": f"{asked.memory_bytes // site.MIB}M" if asked.memory_bytes else None,
-            "time": round((asked.seconds or 60) / 60),
+            "cpus_per_task": need.cpus,
+            "gpus_per_node": need.gpus or None,
+            "mem": f"{need.memory_bytes // site.MIB}M" if need.memory_bytes else None,
+            "time": round((need.seconds or 60) / 60),
             "signal_delay_s": self.signal_s,
             "exclusive": self._alone(group) or None,
             "setup": self.setup or None,
             "stderr_to_stdout": True,
-            "additional_parameters": {"requeue" if self.requeue else "no-requeue": True, **more},
+            "additional_parameters": {"requeue" if self.requeue else "no-requeue": True, **extra},
             # Since SLURM 22.05, srun does not use all cores of its job unless it is told to.
-            "srun_args": [f"--cpus-per-task={asked.cpus}"],
+            "srun_args": [f"--cpus-per-task={need.cpus}"],
         }
         # By default submitit sends its key for accounting (wckey), which few clusters accept.
         return {**{key: value for key, value in values.items() if value is not None}, "wckey": None}
 
     def _given(self) -> set[str]:
         """Return the options of sbatch that the command line sets, so that no variable may."""
-        by_field = {
-            name for name in ("account", "qos", "constraint") if getattr(self, name) is not None
-        }
-        return by_field | {name.lstrip("-").replace("_", "-") for name in self.sbatch}
+        fields = {n for n in ("account", "qos", "constraint") if getattr(self, n) is not None}
+        return fields | {name.lstrip("-").replace("_", "-") for name in self.sbatch}
 
     def _alone(self, group: WorkerGroup) -> bool:
         return bool(group.timed) if self.exclusive is None else self.exclusive
@@ -460,8 +452,8 @@ def _hosts(there: Sequence[site.Partition]) -> str:
 
 
 def _holds(kind: site.NodeKind, asked: Resources) -> bool:
-    whole = Resources(gpus=kind.gpus, cpus=kind.cpus, memory_bytes=kind.memory_bytes)
-    return whole.hold(replace(asked, seconds=None))
+    node = Resources(gpus=kind.gpus, cpus=kind.cpus, memory_bytes=kind.memory_bytes)
+    return node.hold(replace(asked, seconds=None))
 
 
 def _share(cpus: int, gpus: int, there: Sequence[site.Partition]) -> int | None:

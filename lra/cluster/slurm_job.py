@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -43,6 +42,7 @@ class WorkerJob:
     def __init__(
         self, command: Sequence[str], token: Path, *, requeue: bool, seconds: float | None
     ) -> None:
+        """Take a worker's command: see the class for the arguments."""
         self.command, self.token, self.requeue = list(command), token, requeue
         self.seconds = seconds
         self._pid: int | None = None
@@ -51,9 +51,9 @@ class WorkerJob:
     def __call__(self) -> int:
         """Run the worker to its end, and return its exit code. It prints into the job's output."""
         try:
-            _say(f"runs on {socket.gethostname()}, which {check_token(self.token)}")
+            _say(f"begins: {check_token(self.token)}")
         except TokenFault as error:
-            _say(f"cannot start its worker: {error}")
+            _say(f"this job cannot start its worker: {error}")
             sys.exit(2)
         _say(STARTS + " ".join(self.command))
         for number in STOPS:
@@ -66,18 +66,18 @@ class WorkerJob:
         self._pid = child.pid
         code = child.wait()
         self._pid = None
-        _say(f"had a worker, which ended with code {code}")
+        _say(f"the worker ended with exit code {code}")
         if self._signalled:
             if self.requeue and is_preempted():
-                _say("is preempted and requeued")
+                _say("this job is preempted and requeued")
                 _requeue()
             # For submitit this is no error: the job has ended, and its resources are free.
             return STOPPED
         if code == AGAIN and self.requeue:
-            _say("is requeued, because one run needs the full time of a job")
+            _say("this job is requeued, because one run needs the full time of a job")
             _requeue()
         if code == STORAGE and self.requeue and _restarts() < MOST_RESTARTS:
-            _say("is requeued, because the storage failed")
+            _say("this job is requeued, because the storage failed")
             _requeue()
         if code:
             sys.exit(code if code > 0 else 128 - code)
@@ -89,13 +89,13 @@ class WorkerJob:
         Raises SystemExit to skip what submitit does next: it would write the job's file again, or
         print a traceback for a job that is not queued again.
         """
-        _say("is preempted, or its time is nearly over, so that its worker saves")
+        _say("this job is preempted, or its time is nearly over, so that its worker saves")
         self._end()
         if self.requeue:
-            _say("has saved its run and is requeued")
+            _say("this job has saved its run and is requeued")
             _requeue()
         else:
-            _say("has saved its run and ends, because cluster.requeue is false")
+            _say("this job has saved its run and ends, because cluster.requeue is false")
         sys.exit(0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -120,18 +120,18 @@ class WorkerJob:
 
 def is_preempted() -> bool:
     """Return whether SLURM has announced that it takes this job's node for another job."""
-    asked = ["scontrol", "--oneliner", "show", "job", _job_id()]
+    command = ["scontrol", "--oneliner", "show", "job", _job_id()]
     try:
         done = subprocess.run(
-            asked, capture_output=True, text=True, check=True, timeout=ASKED_S,
+            command, capture_output=True, text=True, check=True, timeout=ASKED_S,
             env=slurm_variables.plain(),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        _say(f"cannot find out whether SLURM preempts it: {error}")
+        _say(f"lra cannot find out whether SLURM preempts this job: {error}")
         return False
     facts = dict(word.partition("=")[::2] for word in done.stdout.split())
-    begun = facts.get("PreemptTime", "None") not in ("None", "Unknown")
-    return begun and facts.get("JobState") == "RUNNING"
+    announced = facts.get("PreemptTime", "None") not in ("None", "Unknown")
+    return announced and facts.get("JobState") == "RUNNING"
 
 
 def _requeue() -> None:
@@ -143,7 +143,10 @@ def _requeue() -> None:
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         words = getattr(error, "stderr", "") or str(error)
-        _say(f"is not requeued ({words.strip()}); rerun the same lra submit command to resume it")
+        _say(
+            f"SLURM does not requeue this job ({words.strip()}); rerun the same lra submit command "
+            "to resume"
+        )
         sys.exit(1)
     time.sleep(60)  # SLURM ends this process: if it ended itself, the job would count as completed
 
@@ -167,5 +170,5 @@ def _ignore() -> None:
 
 
 def _say(text: str) -> None:
-    """Print a sentence about this job; `text` is its predicate."""
-    print(f"job {_job_id()} {text}", file=sys.stderr, flush=True)
+    """Print a line with the id of this job."""
+    print(f"job {_job_id()}: {text}", file=sys.stderr, flush=True)

@@ -209,9 +209,9 @@ def accounts_and_qos() -> tuple[list[str], list[str]]:
     if shutil.which("sacctmgr") is None:
         return [], []
     user = os.environ.get("USER") or str(os.getuid())
-    asked = ("assoc", f"user={user}", "format=Account,QOS")
+    query = ("assoc", f"user={user}", "format=Account,QOS")
     try:
-        table = ask("sacctmgr", "--noheader", "--parsable2", "show", *asked)
+        table = ask("sacctmgr", "--noheader", "--parsable2", "show", *query)
     except ConfigError:  # no accounting, and so no limits
         return [], []
     rows = [line.split("|") for line in table.splitlines() if line.count("|") == 1]
@@ -230,8 +230,8 @@ class QueuedJob(NamedTuple):
 
 def queued_jobs(user: str) -> list[QueuedJob]:
     """Return every job of a user that SLURM still knows, elements of arrays one by one."""
-    asked = ("squeue", "--noheader", "--all", "--array", "--states=all", f"--user={user}")
-    lines = ask(*asked, "--format=%i|%T|%r|%j").splitlines()
+    command = ("squeue", "--noheader", "--all", "--array", "--states=all", f"--user={user}")
+    lines = ask(*command, "--format=%i|%T|%r|%j").splitlines()
     return [QueuedJob(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
 
 
@@ -253,6 +253,6 @@ def cancel(*words: str) -> None:
 
 def all_up(names: Sequence[str]) -> bool:
     """Return whether every node of the partitions takes jobs, and none is drained or down."""
-    asked = ("sinfo", "--noheader", f"--partition={','.join(names)}", "--format=%a|%T")
-    rows = [line.split("|") for line in ask(*asked).splitlines() if "|" in line]
+    command = ("sinfo", "--noheader", f"--partition={','.join(names)}", "--format=%a|%T")
+    rows = [line.split("|") for line in ask(*command).splitlines() if "|" in line]
     return all(up == "up" and state in _UP for up, state in rows)

@@ -32,6 +32,7 @@ class WorkerState:
     """Writes the file of one worker when a cell begins or ends, and from time to time."""
 
     def __init__(self, folder: Path, name: str, group: str) -> None:
+        """Take the folder of a plan, the name of a worker, and the name of its group ("": none)."""
         self.path = make_folder(folder / "workers") / f"{name}.json"
         self.about: dict[str, Any] = {
             "worker": name,

@@ -39,6 +39,7 @@ class Note:
     """
 
     def __init__(self, plan: Path, engine: ChosenEngine, groups: Sequence[WorkerGroup]) -> None:
+        """Choose a mark that no other submission has, and write the file without job ids."""
         word = uuid4().hex[:6]
         self.mark = f"{plan.name}-{word}"
         self.content: dict[str, Any] = {
@@ -116,6 +117,7 @@ def _notes(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
 
 
 def _sound_words(note: dict[str, Any]) -> bool:
+    """Return whether ids, mark and place are plain texts that are safe as arguments of commands."""
     return (
         all(isinstance(job, str) and _ID.fullmatch(job) for job in note["ids"])
         and bool(_MARK.fullmatch(note["mark"]))

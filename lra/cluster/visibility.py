@@ -62,7 +62,7 @@ def leave_token(folder: Path) -> Path:
 
 
 def check_token(token: Path) -> str:
-    """Return the words "reads the plan in FOLDER" if this host sees the token.
+    """Return a sentence that says that this host sees the token in the plan's folder.
 
     Raises:
         TokenFault: this host does not see it.
@@ -78,4 +78,4 @@ def check_token(token: Path) -> str:
         raise TokenFault(
             f"{token}: got {content[:40]!r}; wanted {token.name!r}: this host has another folder"
         )
-    return f"reads the plan in {token.parent.parent}"
+    return f"{socket.gethostname()} reads the plan in {token.parent.parent}"

@@ -58,6 +58,7 @@ class Worker:
     """One worker and its plan, which it reads again when more cells have been submitted."""
 
     def __init__(self, plan: StoredPlan, options: WorkerOptions) -> None:
+        """Open the log, the state file and the dashboard of a worker, and take its first plan."""
         self.options, self.folder = options, plan.folder
         self.store = Store(plan.root)
         self.log = WorkerLog(plan.folder / "logs" / f"{options.name}.log", options.echo)
@@ -97,6 +98,7 @@ class Worker:
         self.executor = Executor(self.cells, self.store, self.board, self.logger)
 
     def _group(self) -> WorkerGroup | None:
+        """Return the group in the plan that `--group` names; None: no group. Raises BadPlan."""
         name = self.options.group
         if name is None:
             return None
@@ -118,11 +120,11 @@ class Worker:
             f"worker {self.options.name} starts on the sweep {self.plan.sweep}, which has "
             f"{len(self.plan.entries):,} runs; results are in {self.plan.root}"
         )
-        for word in self.store.strangers(remove=True):
-            self.say(word)
+        for line in self.store.strangers(remove=True):
+            self.say(line)
         ended = 1
-        tried_again = _ToLog(self)
-        system_errors.log.addHandler(tried_again)
+        log_handler = _ToLog(self)
+        system_errors.log.addHandler(log_handler)
         try:
             with stoppable(), self._at_work(), self.board:
                 ended = self._run()
@@ -136,11 +138,12 @@ class Worker:
             raise
         finally:
             self._summary(ended)
-            system_errors.log.removeHandler(tried_again)
+            system_errors.log.removeHandler(log_handler)
             self.log.close()
         return ended
 
     def _at_work(self) -> AbstractContextManager[None]:
+        """Return a context that records this worker as a user of the results and of the data."""
         data = any(entry.data for entry in self.plan.entries)
         return at_work(self.plan.root, self.plan.sweep, data=data, worker=self.options.name)
 
@@ -172,7 +175,7 @@ class Worker:
         before = self.cells.count
         ended = self.executor.run()
         if ended.stopped_by is not None:
-            self.say(f"stopped by {ended.stopped_by.name}: the state of the current run is saved")
+            self.say(f"{ended.stopped_by.name} stops this worker, which has saved its current run")
             return 128 + ended.stopped_by
         if ended.refused is not None:
             return self._refused(StorageFault(ended.refused, ended.may_pass))
@@ -243,7 +246,8 @@ class Worker:
         if plan.mark != before.mark:
             code.check(plan)
             self.say(
-                f"a new `lra submit` changed the plan to {number_of(len(plan.entries), 'run')}"
+                "a new `lra submit` command has changed the plan, which now has "
+                f"{number_of(len(plan.entries), 'run')}"
             )
         self.use(plan)
         before.close()
@@ -272,21 +276,21 @@ class Worker:
             )
         longest_wait = self.options.wait_s
         longest_wait = float(self.plan.head["wait_s"]) if longest_wait is None else longest_wait
-        others = (
+        state = (
             f"{len(left):,} of {total:,} runs remain, and other workers have claimed "
             f"{len(claimed):,} of them"
         )
         if idle_s > longest_wait:
-            return f"this worker found no run for {time_words(idle_s)}: {others}"
+            return f"this worker found no run for {time_words(idle_s)}: {state}"
         if not claimed and idle_s > 3 * LONGEST_S:
-            return f"this worker found no run, and no other worker is active: {others}"
+            return f"this worker found no run, and no other worker is active: {state}"
         if idle_s == 0:
             holders = self.store.claims()
             holder_counts = Counter(
                 h.worker or f"{h.host} {h.pid}" for k, h in holders.items() if k in claimed
             )
-            named = ", ".join(name for name, _ in holder_counts.most_common(3))
-            self.say(f"this worker waits: {others}{f' ({named})' if named else ''}")
+            names = ", ".join(name for name, _ in holder_counts.most_common(3))
+            self.say(f"this worker waits: {state}{f' ({names})' if names else ''}")
         self.state.say("waiting for others")
         return None
 

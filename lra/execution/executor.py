@@ -164,10 +164,10 @@ class Executor:
 
     def _jobs(self, lane: Iterator[Sequence[ClaimedCell]], sharers: int) -> Iterator[isolate.Job]:
         """Yield the jobs of the cells of a lane; those whose end is known already need no job."""
-        while (taken := self._take_next(lane)) is not None:
-            several = [Running(claimed) for claimed in taken]
-            self.running.update({running.cell.key: running for running in several})
-            for running in several:
+        while (claimed_cells := self._take_next(lane)) is not None:
+            group = [Running(claimed) for claimed in claimed_cells]
+            self.running.update({running.cell.key: running for running in group})
+            for running in group:
                 try:
                     end = self._end_untried(running.claimed)
                 except OSError as error:
@@ -175,7 +175,7 @@ class Executor:
                     return
                 if end is not None:
                     self._conclude(running, failure_row(running.cell, *end))
-            to_run = [running for running in several if running.cell.key in self.running]
+            to_run = [running for running in group if running.cell.key in self.running]
             if len(to_run) > 1:
                 yield from self._comparison_jobs(to_run, sharers)
             elif to_run:
@@ -238,6 +238,7 @@ class Executor:
         return self.together.get(job.name) or [self.running[job.name]]
 
     def _on_start(self, job: isolate.Job, taken: Taken) -> None:
+        """Record that the process of a job was started on the places `taken`."""
         for running in self._cells_of(job):
             running.devices = taken
             if not running.begun:  # the first of its jobs
@@ -253,6 +254,7 @@ class Executor:
             return True
 
     def _on_message(self, job: isolate.Job, message: object) -> None:
+        """Store a message of a job's process; a job of several cells sends pairs of key and row."""
         if isinstance(message, tuple) and job.name in self.together:
             key, row = message
             self.running[key].rows.append(row)
@@ -270,13 +272,14 @@ class Executor:
                 self.plan.advance(running.cell.key, message)
 
     def _on_end(self, job: isolate.Job, ending: isolate.Ending) -> None:
+        """End the cells of a job that has ended; a cell that was only probed waits for others."""
         cells = self._cells_of(job)
         for running in cells:
             if running.took_s is not None:
                 running.took_s += (time.monotonic() - running.begun) / len(cells)
-        good = ending.status is Status.ok and not ending.interrupted
+        succeeded = ending.status is Status.ok and not ending.interrupted
         if job.name in self.together:
-            if good:
+            if succeeded:
                 shares = reference_shares([running.claimed.planned for running in cells])
                 for running in cells:
                     running.shares = shares
@@ -286,14 +289,14 @@ class Executor:
             return
         (running,) = cells
         cell, outcome = running.cell, self.outcome
-        if good and running.probed is not None:
+        if succeeded and running.probed is not None:
             self.board.advance(
-                cell, Progress(phase="waiting for other runs that are timed together with it")
+                cell, Progress(phase="waiting for other runs of the same comparison")
             )
             return
         if not ending.interrupted:
             labels = NO_DATA if ending.no_data else {}
-            ended = None if good else failure_row(cell, ending.status, ending.reason, labels)
+            ended = None if succeeded else failure_row(cell, ending.status, ending.reason, labels)
             self._conclude(running, ended)
             return
         if ending.storage:
@@ -317,7 +320,11 @@ class Executor:
             except OSError:
                 raise
             except (TypeError, ValueError) as error:  # a runner has yielded what JSON cannot hold
-                rows = [failure_row(cell, Status.crashed, f"its results cannot be stored: {error}")]
+                rows = [
+                    failure_row(
+                        cell, Status.crashed, f"the results of this run cannot be stored: {error}"
+                    )
+                ]
                 stays = self._write(running, rows, [])
         except OSError as error:
             self._leave(running.cell, self._refuse(error))
@@ -325,7 +332,7 @@ class Executor:
             row = failure(rows)
             status = self.outcome.endings[cell.key] = Status.ok if row is None else row.status
             outcome = headline(runner_of(cell), rows)
-            outcome += "; its earlier results stay stored" if stays else ""
+            outcome += "; the earlier results of this run stay" if stays else ""
             self._end(cell, outcome, status)
 
     def _leave(self, cell: Cell, why: str | None) -> None:
@@ -449,7 +456,7 @@ def _argument(planned: PlannedCell, store: Store) -> dict[str, Any]:
 
 def _details(job: isolate.Job) -> list[str]:
     """Return the details of a cell that `--verbose` prints."""
-    limit = "" if job.memory_bytes is None else f", at most {job.memory_bytes / 2**30:.1f} GiB"
+    limit = "" if job.memory_bytes is None else f", ≤ {job.memory_bytes / 2**30:.1f} GiB"
     lines = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
     if job.argument.get("checkpoints"):
         lines.append(f"checkpoints {job.argument['checkpoints']}")

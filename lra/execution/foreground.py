@@ -85,13 +85,13 @@ def _print_end(
     from lra.results.finish import finish, tell_runs  # pandas and matplotlib, at the end alone
 
     with RowsIndex(sweep.root) as index:
-        left = sum(not index.complete(cell) for cell in sweep.cells)
+        unfinished = sum(not index.complete(cell) for cell in sweep.cells)
     if outcome.refused is not None or outcome.stopped_by is not None:
         if outcome.refused is not None:
             print(f"lra: {outcome.refused}", file=sys.stderr)
-        print(f"interrupted: {left} of {len(sweep.cells)} runs are left; {RESUME}")
+        print(f"interrupted: {unfinished} of {len(sweep.cells)} runs are left; {RESUME}")
     else:
-        if left < len(sweep.cells):
+        if unfinished < len(sweep.cells):
             finish(sweep, report_wanted, style, multirun=multirun)
             tell_runs(logger, ran=bool(outcome.endings))
             for line in growing.said() if growing else ():
@@ -99,11 +99,11 @@ def _print_end(
         if outcome.late:
             limit = sweep.control.sweep_timeout_s
             print(
-                f"the time limit is over (runner.sweep_timeout_s={limit:g}): {left} of "
+                f"the time limit is over (runner.sweep_timeout_s={limit:g}): {unfinished} of "
                 f"{len(sweep.cells)} runs are left; {RESUME}"
             )
         elif outcome.stopped:
-            _say_stopped(sweep, outcome.stopped, left)
+            _say_stopped(sweep, outcome.stopped, unfinished)
 
 
 def _exit_code(sweep: Sweep, outcome: SweepOutcome) -> int:

@@ -171,12 +171,12 @@ class MemoryPlan:
         for planned in lane:
             together.setdefault(compared_with(planned), []).append(planned)
         for cells in together.values():
-            with ExitStack() as held:
+            with ExitStack() as on_error:
                 claimed = []
-                for each in self._claim_each(cells, lines):
-                    held.callback(each.claim.release)
-                    claimed.append(each)
-                held.pop_all()
+                for claimed_cell in self._claim_each(cells, lines):
+                    on_error.callback(claimed_cell.claim.release)
+                    claimed.append(claimed_cell)
+                on_error.pop_all()
             if claimed:
                 yield claimed
 
@@ -191,8 +191,8 @@ class MemoryPlan:
             if claim is None:
                 self._leave(cell, "this run is skipped: another sweep is working on it")
                 continue
-            with ExitStack() as held:
-                held.callback(claim.release)
+            with ExitStack() as on_return:
+                on_return.callback(claim.release)
                 if (source := missing_training(planned, store)) is not None:
                     self._leave(
                         cell,
@@ -205,7 +205,7 @@ class MemoryPlan:
                 if is_done(planned, store) and not gone:
                     self._leave(cell, "another sweep has just finished this run", Status.ok)
                     continue
-                held.pop_all()
+                on_return.pop_all()
                 yield ClaimedCell(planned, claim, lines.get(curve(cell), ()) if lines else ())
 
     def _leave(self, cell: Cell, why: str, status: str = LEFT) -> None:

@@ -29,22 +29,22 @@ def stored_accounts(
     store = Store(root)
     fingerprints = dict(zip(rows["cell"], rows["fingerprint"], strict=True))
     accounts = {}
-    for key, about in cells.items():
+    for key, description in cells.items():
         try:
             file = store.cell_folder(key) / f"environment-{fingerprints[key]}.json"
             environment = read_object(file)
         except BadStore:  # this file only describes the machine: a report can do without it
             environment = {}
         cell = Cell(
-            identity=about["identity"],
-            columns=about["columns"],
-            config=about["config"],
-            overrides=tuple(about["overrides"]),
-            place=origin_of(about),
+            identity=description["identity"],
+            columns=description["columns"],
+            config=description["config"],
+            overrides=tuple(description["overrides"]),
+            place=origin_of(description),
         )
         environment.pop("sources", None)  # hashes of all modules, which no page shows
         accounts[key] = CellAccount(
-            config=cell.config or about["described"],
+            config=cell.config or description["described"],
             command=_command(cell, store),
             environment=environment,
         )
@@ -68,21 +68,23 @@ def published_accounts(
     accounts = {}
     for columns in without_nan.to_dict("records"):
         key = str(columns.pop("cell"))
-        if (about := cells.get(key)) is None:
+        if (description := cells.get(key)) is None:
             continue
-        overrides = about.get("overrides")
+        overrides = description.get("overrides")
         command = ""
-        if isinstance(overrides, list) and WEIGHTS not in about["identity"].get("trainings", {}):
+        if isinstance(overrides, list) and WEIGHTS not in description["identity"].get(
+            "trainings", {}
+        ):
             cell = Cell(
-                identity=about["identity"],
+                identity=description["identity"],
                 columns={str(name): value for name, value in columns.items()},
                 config={},
                 overrides=tuple(map(str, overrides)),
             )
             command = _command(cell)
-        environment = about.get("environment")
+        environment = description.get("environment")
         accounts[key] = CellAccount(
-            config=about["described"],
+            config=description["described"],
             command=command,
             environment=environment if isinstance(environment, Mapping) else {},
         )

@@ -144,11 +144,11 @@ def predicted_costs(
 
 def summary(ratios: list[float]) -> dict[str, float]:
     """Return statistics of ratios; `within` is the share of those from 1 / FACTOR to FACTOR."""
-    near = [1 / FACTOR <= ratio <= FACTOR for ratio in ratios]
+    is_near = [1 / FACTOR <= ratio <= FACTOR for ratio in ratios]
     typical_factor = math.exp(median(abs(math.log(ratio)) for ratio in ratios))
     return {
         "cells": len(ratios),
-        "within": sum(near) / len(near),
+        "within": sum(is_near) / len(is_near),
         "median": median(ratios),
         "typical_factor": typical_factor,
         "least": min(ratios),
@@ -180,4 +180,4 @@ def _print(
     if not lines:
         print("nothing is compared, as this folder has no run of runner=train or runner=scaling")
     if excluded:
-        print(f"the operations of {number_of(excluded, 'run')} cannot be counted: excluded")
+        print(f"excluded, as their operations cannot be counted: {number_of(excluded, 'run')}")

@@ -70,7 +70,7 @@ def compare_words(
     cells: dict[str, dict[str, Any]] = {}
     if files and sweep is not None:
         raise ConfigError(
-            f"sweep: got {sweep!r} and files of rows, which have no sweeps; remove one"
+            f"sweep: got {sweep!r} together with files; remove it, as files have no sweeps"
         )
     if files:
         row_files = [file_of_rows(file) for file in files]
@@ -111,13 +111,9 @@ def compare_words(
 
 
 def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
-    """Return the rows, and add the baselines that `words` name as if they were models.
-
-    The score of a baseline is repeated for each seed of the trained models, so that it can be
-    paired with them.
-    """
+    """Return the rows, with the baselines in `words` as models that have one score at all seeds."""
     place = [*TASK, "metric", "split"]
-    parts = {part for word in words for part in (word, *word.split())}
+    parts = {part for argument in words for part in (argument, *argument.split())}
     known = frame[(frame["baseline"] != "") & (frame["status"] == "ok") & frame["step"].isna()]
     trained = frame[(frame["baseline"] == "") & (frame["status"] == "ok") & frame["step"].isna()]
     seeds = trained[trained["runner"] == "train"].drop_duplicates([*place, "seed"])
@@ -158,25 +154,25 @@ def _side(
 
     A condition is a name or KEY=VALUE. Messages name the results by `place`, such as `sweep mine`.
     """
-    cells, about = {*settings}, list[str]()
+    cells, setting_names = {*settings}, list[str]()
     names = _named(frame)
     for part in [word] if word in names else word.split():
         if part in names or "=" not in part:
             if part not in names:
                 raise UnknownName(_no_results(part, names, frame, place))
             cells &= names[part]
-            about += [*MODEL, *set().union(*frame["options"][frame["name"] == part])]
+            setting_names += [*MODEL, *set().union(*frame["options"][frame["name"] == part])]
         else:
             key, matching_cells = _matching(part, settings)
             cells &= matching_cells
-            about += MODEL if key == "model" else [key]
+            setting_names += MODEL if key == "model" else [key]
     for part in where:
         cells &= _matching(part, settings)[1]
     if not cells:
         raise UnknownName(
-            f"no stored run meets {' '.join([word, *where])!r}: remove one of these conditions"
+            f"no stored run meets all of {' '.join([word, *where])!r}: remove a condition"
         )
-    return Side(title=word, cells=frozenset(cells), about=tuple(about))
+    return Side(title=word, cells=frozenset(cells), about=tuple(setting_names))
 
 
 def _no_results(name: str, models: Collection[str], frame: pd.DataFrame, place: str) -> str:
@@ -185,8 +181,8 @@ def _no_results(name: str, models: Collection[str], frame: pd.DataFrame, place: 
     baselines = sorted({*frame["baseline"]} - {"", *models})
     if near(name, baselines) and not near(name, models):
         return unknown("baseline", name, baselines, listed=False, saying=saying)
-    others = f"Baselines: {', '.join(baselines)}." if baselines else ""
-    return unknown("model", name, models, listed=False, saying=saying, way_out=others)
+    baselines_hint = f"Baselines: {', '.join(baselines)}." if baselines else ""
+    return unknown("model", name, models, listed=False, saying=saying, way_out=baselines_hint)
 
 
 def _after_search(
@@ -204,44 +200,47 @@ def _after_search(
     None is returned as the second value if no side changes.
     """
     trained = frame[frame["runner"].isin(("train", RUNNER)) & (frame["baseline"] == "")]
+    # The key of a repeated baseline has a space.
     trained = trained[~trained["cell"].str.contains(" ")].drop_duplicates("cell")
-    is_led = {c for c, labels in zip(trained["cell"], trained["labels"], strict=True)
+    tuned_cells = {c for c, labels in zip(trained["cell"], trained["labels"], strict=True)
               if "tuned" in labels}  # fmt: skip
     searching = {*trained["cell"][trained["runner"] == RUNNER]}
-    if not searching | is_led:
+    if not searching | tuned_cells:
         if untuned:
             raise ConfigError(
-                "untuned: these results contain no search; remove this argument, and a name means "
-                "all trainings of its model"
+                "untuned: these results contain no search; without this argument, a name stands "
+                "for all trainings of its model"
             )
         return sides, None
     searches = Searches(frame)
     searched = searches.searched | {*LED}
     for_all = {_matching(part, settings)[0] for part in where}
-    led_by_name = {*searches.led["name"]} - {*frame["family"]}
-    is_named_so = [bool(searched & {*s.about, *for_all}) or s.title in led_by_name for s in sides]
+    names_of_choices = {*searches.led["name"]} - {*frame["family"]}
+    is_named_so = [
+        bool(searched & {*s.about, *for_all}) or s.title in names_of_choices for s in sides
+    ]
     if all(is_named_so):
         return sides, None
-    final = searches.led_to(tuned=not untuned)
+    final_studies = searches.led_to(tuned=not untuned)
     places = trained[[*PLACE, "family"]].astype(str).itertuples(index=False, name=None)
     place_of = dict(zip(trained["cell"], places, strict=True))
-    searched_places = {place_of[cell] for cell in searching | is_led}
+    searched_places = {place_of[cell] for cell in searching | tuned_cells}
     trials = {c for c, place in place_of.items() if place in searched_places} - searching
-    word, new_sides = "untuned" if untuned else "tuned", []
+    kind, new_sides = "untuned" if untuned else "tuned", []
     for side, as_named in zip(sides, is_named_so, strict=True):
-        cells = side.cells if as_named else side.cells - trials | side.cells & final.keys()
+        cells = side.cells if as_named else side.cells - trials | side.cells & final_studies.keys()
         new_sides.append(replace(side, cells=cells))
         if not cells - searching:
             raise UnknownName(
-                f"{side.title!r} has no final training with {word} options, because its search is "
+                f"{side.title!r} has no final training with {kind} options, because its search is "
                 "unfinished or failed; to compare trials, name an option that was searched"
             )
     pair_studies = searches.studies >= STUDIES
     chosen_names = searched | {"seed"} if pair_studies else searched
-    for cell in final:
+    for cell in final_studies:
         settings[cell] = {k: v for k, v in settings[cell].items() if k not in chosen_names}
-    studies = {cell: int(study) for cell, study in final.items()}
-    return new_sides, FinalTrainings(options=word, studies=studies, by_study=pair_studies)
+    studies = {cell: int(study) for cell, study in final_studies.items()}
+    return new_sides, FinalTrainings(options=kind, studies=studies, by_study=pair_studies)
 
 
 def _named(frame: pd.DataFrame) -> dict[str, set[str]]:
@@ -299,7 +298,7 @@ def _choose_metric(
     if not shared:
         titles = " and ".join(side.title for side in sides)
         raise ConfigError(
-            f"{titles} have no metric in common for which both have a score: choose other runs"
+            f"there is no metric for which each of {titles} has a score: choose other runs"
         )
     metric = metric or next(name for name in [*JUDGED_BY, *sorted(shared)] if name in shared)
     if metric not in shared:
@@ -317,7 +316,7 @@ def _hits(root: Path) -> Any:
     def hits(cell: str, split: str) -> tuple[Any, Any] | None:
         if " " in cell:  # a baseline's row, whose key is its name and the key of a cell
             return None
-        found = [each for each in read_outcomes(root, cell) if each.split == split]
-        return (found[0].index, found[0].hit) if found else None
+        outcomes = [outcome for outcome in read_outcomes(root, cell) if outcome.split == split]
+        return (outcomes[0].index, outcomes[0].hit) if outcomes else None
 
     return hits

@@ -67,8 +67,8 @@ class Evidence(NamedTuple):
     def source(self) -> str:
         """Return in words what the number is, and where it comes from."""
         task, about, place, _, causal, _ = self.origin
-        way = "causal" if causal else "bidirectional"
-        return f"{'' if task else f'{self.length:,} tokens, {way}, '}{about}: {place}"
+        direction = "causal" if causal else "bidirectional"
+        return f"{'' if task else f'{self.length:,} tokens, {direction}, '}{about}: {place}"
 
     def distance(self, length: int, device: str, *, causal: bool) -> tuple[float, ...]:
         """Return a key that sorts evidence by its relevance to this length, device and direction.
@@ -76,12 +76,12 @@ class Evidence(NamedTuple):
         Times are sorted by the same kind of device, then by stored before published, the same
         direction, and the nearest length; scores by stored before published, then the best.
         """
-        task, about, place, kind, looks_back, _ = self.origin
-        foreign = place.startswith(SHELF)
+        task, about, place, timed_device, is_causal, _ = self.origin
+        is_published = place.startswith(SHELF)
         if task:
-            return (foreign, -self.value if about.startswith("accuracy") else self.value)
-        far = abs(math.log2(self.length / length))
-        return (kind != device, foreign, looks_back != causal, far)
+            return (is_published, -self.value if about.startswith("accuracy") else self.value)
+        octaves = abs(math.log2(self.length / length))
+        return (timed_device != device, is_published, is_causal != causal, octaves)
 
 
 @cache
@@ -135,7 +135,9 @@ def on_record(
         }
         if run.model == REFERENCE:
             columns["time_ratio"] = [(1.0, "exact attention itself")]
-        alike = nearest is not None and nearest.origin[3:5] == (device, causal)
+        alike = nearest is not None and (
+            (nearest.origin.device, nearest.origin.causal) == (device, causal)
+        )
         by_family[run.model] = {"time_ratio_alike": alike or run.model == REFERENCE}
         by_family[run.model] |= _measured(run, length, causal, of_family)
         for column, candidates in columns.items():

@@ -39,9 +39,9 @@ def finish(
         style: The style of the report.
         multirun: Whether the command asked for a sweep.
     """
-    wanted = multirun if report_wanted is None else report_wanted
+    writes_report = multirun if report_wanted is None else report_wanted
     written: list[Path] = []
-    if wanted:
+    if writes_report:
         report = write(sweep.root, sweep.name, style=style)
         written = report.files
         for line in report.left_out:

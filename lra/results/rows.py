@@ -66,8 +66,8 @@ def stored_rows(
         )
     if sound.empty:
         raise FileNotFoundError(f"there are no results in {root}: `lra run` writes results")
-    named = with_distinct_names(sound, cells)
-    return named, cells, [str(error) for error in left_out]
+    renamed = with_distinct_names(sound, cells)
+    return renamed, cells, [str(error) for error in left_out]
 
 
 def _shared(value: Any, parts: dict[str, Any], levels: int = 2) -> Any:
@@ -122,21 +122,20 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     cell, and the versions. The target may be named with either ending, or without.
     """
     store, rows = Store(root), read_rows(root, sweep)
-    about = {}
+    descriptions = {}
     for key in rows["cell"].unique():
         cell = store.describe(key)
-        (cell["environment"] or {}).pop(
-            "sources", None
-        )  # hashes of all modules, which only the store needs
-        about[key] = {k: cell[k] for k in PUBLISHED if k in cell}
+        # The hashes of all modules are of use only in the results folder.
+        (cell["environment"] or {}).pop("sources", None)
+        descriptions[key] = {k: cell[k] for k in PUBLISHED if k in cell}
         if sentences := deviations(cell["config"]):
-            about[key]["deviations"] = sentences
+            descriptions[key]["deviations"] = sentences
     if target.suffix in {".jsonl", ".json"}:
         target = target.with_suffix("")
     target.parent.mkdir(parents=True, exist_ok=True)
     lines, description = (target.with_name(target.name + end) for end in (".jsonl", ".json"))
     rows.to_json(lines, orient="records", lines=True, date_format="iso", double_precision=15)
-    description.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
+    description.write_text(json.dumps(descriptions, indent=1, sort_keys=True) + "\n")
     return [lines, description]
 
 
@@ -147,8 +146,8 @@ def deviations(node: Mapping[str, Any]) -> dict[str, str]:
         node: the configuration of a cell, or its entry in a file that `publish` wrote.
     """
     sentences = node.get("deviations")
-    given = sentences.items() if isinstance(sentences, Mapping) else ()
-    return {str(name): str(text) for name, text in given if text is not None}
+    items = sentences.items() if isinstance(sentences, Mapping) else ()
+    return {str(name): str(text) for name, text in items if text is not None}
 
 
 def file_of_rows(path: Path) -> Path:

@@ -48,8 +48,10 @@ def write_runs(logger: SweepLogger, *, ran: bool) -> str:
     if target.kind == "tensorboard":
         return f"`tensorboard --logdir {target.folder}` shows the runs of this sweep{fault}"
     if target.kind == "online":
-        others = any(target.folder.glob("offline-run-*"))
-        upload = f"; `wandb sync` sends the others, from {target.folder}" if others else ""
+        has_offline = any(target.folder.glob("offline-run-*"))
+        upload = (
+            f"; `wandb sync` sends other runs, which are in {target.folder}" if has_offline else ""
+        )
         return (
             f"the server has the runs of this sweep, in the project {target.project}{upload}{fault}"
         )
@@ -87,7 +89,7 @@ def _write_in_process(logger: SweepLogger, target: RunTarget, cells: Sequence[Ce
 def write_from_rows(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
     """Read the rows of cells and write their runs. `lra.runners.isolation.isolate` calls it."""
     target, store = argument["target"], Store(argument["root"])
-    about = {
+    cells = {
         cell.key: {
             "identity": cell.identity,
             "config": cell.config,
@@ -96,14 +98,14 @@ def write_from_rows(argument: Mapping[str, Any], send: Callable[[object], None])
         }
         for cell, suffix in argument["cells"]
     }
-    newest = (read_newest_rows(store.cell_folder(key)) for key in about)
-    rows = [row for stored in newest if stored is not None for row in stored[1]]
+    newest = (read_newest_rows(store.cell_folder(key)) for key in cells)
+    rows = [row for _, lines in filter(None, newest) for row in lines]
     if not rows:
         return
     succeeded = {row["cell"] for row in rows if row["status"] == Status.ok}
     with listen(send, log=sys.stderr):
         runs = Runs(target)
-        for plan in plan_runs(rows, sweep=target.sweep, cells=about):
+        for plan in plan_runs(rows, sweep=target.sweep, cells=cells):
             curve = any(LENGTH_AXIS in line for line in plan.history)
             run = runs.open(plan.id, plan, curve=curve)
             for number, line in enumerate(plan.history):

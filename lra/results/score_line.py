@@ -33,9 +33,9 @@ def score_lines(cell: Cell, rows: Rows, store: Store) -> Iterator[str]:
     mine = [r for r in final if r["model"] == cell.columns["model"] and r["metric"] in JUDGED_BY]
     splits = {r["labels"].get("split", "") for r in mine} - {""}
     for split in sorted(splits, key=lambda name: (name != "test", name)):
-        here = [row for row in mine if row["labels"].get("split") == split]
-        metric = min((row["metric"] for row in here), key=JUDGED_BY.index)
-        judged = [row for row in here if row["metric"] == metric]
+        of_split = [row for row in mine if row["labels"].get("split") == split]
+        metric = min((row["metric"] for row in of_split), key=JUDGED_BY.index)
+        judged = [row for row in of_split if row["metric"] == metric]
         if len(judged) == 1:  # of several lengths or contexts, each has a score
             yield _line(cell, judged[0], store)
 
@@ -54,12 +54,12 @@ def _line(cell: Cell, row: Mapping[str, Any], store: Store) -> str:
     if split != "test":
         return text
     chance = f"chance {score.text(CHANCE[task])}%; " if score.shares and task in CHANCE else ""
-    rivals = [each for each in _baselines(task, store) if _place(each) == _place(row)]
+    rivals = [baseline for baseline in _baselines(task, store) if _place(baseline) == _place(row)]
     if not rivals:
         return (
             f"{text} ({chance}the baselines are not measured: `{_certify(cell, task)}` adds them)"
         )
-    best = (max if score.higher else min)(rivals, key=lambda each: each["value"])
+    best = (max if score.higher else min)(rivals, key=lambda baseline: baseline["value"])
     name = str(baseline_of(best["model"])).replace("_", " ")
     return f"{text} ({chance}best baseline: {name} {score.text(best['value'])}{unit})"
 
@@ -67,9 +67,9 @@ def _line(cell: Cell, row: Mapping[str, Any], store: Store) -> str:
 def _certify(cell: Cell, task: str) -> str:
     """Return the command that measures the baselines of a run's task."""
     words = [word for word in cell.overrides if ITS_DATA.match(word)]
-    named = any(word.startswith("task=") for word in words)
+    names_task = any(word.startswith("task=") for word in words)
     return shlex.join(
-        ["lra", "run", "runner=certify", *([] if named else [f"task={task}"]), *words]
+        ["lra", "run", "runner=certify", *([] if names_task else [f"task={task}"]), *words]
     )
 
 

@@ -165,17 +165,20 @@ def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
 
 
 def _dpi(settings: Mapping[str, Any]) -> float:
+    """Return the dots per inch of saved figures."""
     dpi = settings.get("savefig.dpi", "figure")
     return 100.0 if isinstance(dpi, str) else float(dpi)
 
 
 def _mapping(value: Any, where: str, key: str) -> Mapping[Any, Any]:
+    """Return `value` if it is a mapping. Raises ConfigError if it is not."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where}: {key}: got {value!r}; wanted a mapping, as in {{key: value}}")
     return value
 
 
 def _instance(kind: type, node: Mapping[Any, Any], where: str) -> Any:
+    """Return an object of a class from its options. Raises ConfigError, which names a bad key."""
     try:
         return make(kind, {str(key): value for key, value in node.items()}, where)
     except ConfigError as error:
@@ -248,6 +251,7 @@ def _drawable(style: ReportStyle, where: str) -> None:
 
 
 def _check_fonts(families: list[str], where: str) -> None:
+    """Raise ConfigError for a font that is not installed, with similar names."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager
 
     for family in families:
@@ -256,9 +260,9 @@ def _check_fonts(families: list[str], where: str) -> None:
         except ValueError as error:
             installed = sorted({font.name for font in fontManager.ttflist})
             close = difflib.get_close_matches(family, installed, n=3, cutoff=0.4)
-            near = f" Similar names: {', '.join(close)}." if close else ""
+            hint = f" Similar names: {', '.join(close)}." if close else ""
             raise ConfigError(
-                f"{where}: font.family: {family!r} is not installed.{near} matplotlib brings "
+                f"{where}: font.family: {family!r} is not installed.{hint} matplotlib brings "
                 "DejaVu Sans, DejaVu Serif and STIXGeneral (Times) to every machine"
             ) from error
 
@@ -267,6 +271,7 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
     """Return the style in a .mplstyle file, and a sentence for each setting that is ignored."""
     settings, remarks = {}, []
     for number, line in enumerate(_file_text(path).splitlines(), 1):
+        # This removes a comment, and keeps a # inside quotation marks.
         without_comment = re.sub(r"""((?:"[^"]*"|'[^']*'|[^#"'])*)#.*""", r"\1", line).strip()
         if not without_comment:
             continue
@@ -287,24 +292,25 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
         shares = {"title": 1.1, "panel_titles": 1.0, "labels": 1.0, "ticks": 0.9, "legend": 0.85}
         sizes = {ours: round(share * size, 2) for ours, share in shares.items()} | sizes
         sizes |= {"subtitle": round(0.85 * size, 2), "notes": round(0.8 * size, 2)}
-    given: dict[str, Any] = {"font": {**({"family": list(family)} if family else {}), **sizes}}
+    options: dict[str, Any] = {"font": {**({"family": list(family)} if family else {}), **sizes}}
     if "figure.figsize" in settings:
-        given["width"], height = settings.pop("figure.figsize")
+        options["width"], height = settings.pop("figure.figsize")
         remarks.append(
-            f"{path}: the width of figure.figsize is used, {given['width']:g} inches; its height, "
-            f"{height:g}, is ignored, because the content of a figure decides its height"
+            f"{path}: the width of figure.figsize is used, {options['width']:g} inches; its height"
+            f", {height:g}, is ignored, because the content of a figure decides its height"
         )
     colors = [entry.get("color") for entry in settings.get("axes.prop_cycle", ())]
-    given["palette"] = [color for color in colors if color]
+    options["palette"] = [color for color in colors if color]
     if "font.serif" in settings or "font.sans-serif" in settings:
-        given["font"]["family"] = _first_installed(family or ["sans-serif"], settings)
+        options["font"]["family"] = _first_installed(family or ["sans-serif"], settings)
     style = style_of(
-        given | {"matplotlib": {k: settings[k] for k in SIZED if k in settings}}, str(path)
+        options | {"matplotlib": {k: settings[k] for k in SIZED if k in settings}}, str(path)
     )
     return replace(style, matplotlib=settings), remarks
 
 
 def _file_text(path: Path) -> str:
+    """Return the text of a style file. Raises ConfigError if it is not UTF-8."""
     try:
         return read_bytes(path, MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -312,7 +318,7 @@ def _file_text(path: Path) -> str:
 
 
 def _points(size: Any, base: float) -> float:
-    """Return a size of matplotlib's, such as small, in points."""
+    """Return a font size in points; a word such as `small` is relative to `base`."""
     from matplotlib.font_manager import font_scalings
 
     return float(size) if isinstance(size, int | float) else round(base * font_scalings[size], 2)

@@ -61,7 +61,7 @@ def check_words(words: Sequence[str]) -> None:
     Raises:
         ConfigError: An argument sets a key that is no option of lra.
     """
-    names = [word.partition("=")[0].lstrip("-") for word in words]
+    names = [argument.partition("=")[0].lstrip("-") for argument in words]
     foreign = [name for name in names if "__" in name or name in _WHOLE]
     if foreign and agents_sweep():
         raise ConfigError(

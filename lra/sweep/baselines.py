@@ -34,8 +34,8 @@ def baselines(run: Run, split: str, words: Sequence[str], lookups: Lookups) -> P
         runner["timeout_s"] = min(train_options["timeout_s"], runner["timeout_s"])
     hardware = {k: v for k, v in run.config["hardware"].items() if k not in OF_SEVERAL}
     config = {**run.config, "runner": runner, "hardware": hardware}
-    if "trial" in (about := config.get("about") or {}):  # a training may be a trial's
-        config["about"] = {key: value for key, value in about.items() if key != "trial"}
+    if "trial" in (labels := config.get("about") or {}):  # a training may be a trial's
+        config["about"] = {key: value for key, value in labels.items() if key != "trial"}
     certify_words = (
         *(argument for argument in words if not _sets_training(argument)),
         f"runner={RUNNER}",

@@ -80,7 +80,7 @@ def build(
     ordered = sorted(distinct.values(), key=turn_of)
     part, parts = first.control.part()
     of_shard = ordered[part - 1 :: parts]
-    # A training goes with every shard that needs it; a claim keeps two from doing it at once.
+    # Every shard lists the trainings that it needs; claims keep two shards from running one.
     needed = dict.fromkeys(cell.key for planned in of_shard for cell in planned.trainings.values())
     listed = {planned.cell.key for planned in of_shard}
     planned = [*(sources[key] for key in needed if key not in listed), *of_shard]

@@ -131,10 +131,7 @@ class _Writer:
         Finalize(None, self.thread.join, args=(CLOSED_S,), exitpriority=100)
 
     def take(self, message: object) -> None:
-        """Queue a message for the dashboard and return at once.
-
-        Progress is queued only if it has a loss, and at most once in `EVERY_S` seconds.
-        """
+        """Queue a message, and return at once. Progress is queued once in `EVERY_S` seconds."""
         if self.thread is None:
             self._start()
         if isinstance(message, Progress):
@@ -157,7 +154,7 @@ class _Writer:
     def _write_run(self) -> None:
         """Open the run, write each message of the queue, and close the run after the last one."""
         cell, target = self.logged.cell, self.logged.target
-        about = describe(
+        description = describe(
             [cell.columns],
             [cell.config],
             model=model_of(cell),
@@ -166,7 +163,7 @@ class _Writer:
             apart=self.logged.apart,
         )
         runs = Runs(target)
-        run = runs.open(run_id(target.sweep, cell.key), about, resumed=self.logged.resumed)
+        run = runs.open(run_id(target.sweep, cell.key), description, resumed=self.logged.resumed)
         while not isinstance(message := self.queue.get(), _End):
             if isinstance(message, Progress):
                 run.log({keys.STEP_AXIS: message.done, **numbers(message)}, message.done)
@@ -184,8 +181,8 @@ class _Writer:
         if not self.rows:
             return {}
         rows = [row(cell, measured, created="") for measured in self.rows]
-        about = {cell.key: {"identity": cell.identity, "config": cell.config}}
-        (plan,) = plan_runs(rows, sweep=sweep, cells=about)
+        cells = {cell.key: {"identity": cell.identity, "config": cell.config}}
+        (plan,) = plan_runs(rows, sweep=sweep, cells=cells)
         return plan.summary
 
 
@@ -207,7 +204,7 @@ def _end_of_error(error: BaseException) -> _End:
 def _warn(error: BaseException) -> None:
     """Log that the dashboard is incomplete. The rows of the cell are stored all the same."""
     why = legible(text_of(error)) or type(error).__name__
-    log.warning("the dashboard does not have this run, or not the end of it: %s", why)
+    log.warning("this run is missing or incomplete in the dashboard: %s", why)
 
 
 def _make_room() -> None:

@@ -160,14 +160,17 @@ def _modules(run: Run, memo: Memo) -> list[str]:
 
 def _module_names(run: Run) -> list[str]:
     """Return the modules of the runner, the task, the mixers and the references."""
-    named = [type(run.runner).__module__, str(run.task_options["class_path"]).rpartition(".")[0]]
+    modules = [type(run.runner).__module__, str(run.task_options["class_path"]).rpartition(".")[0]]
     if run.runner.models:
         families = [run.mixer_options, *run.mixer_options.get("others", {}).values()]
-        named += ["models.backbone.model", *(f["class_path"].rpartition(".")[0] for f in families)]
+        modules += [
+            "models.backbone.model",
+            *(f["class_path"].rpartition(".")[0] for f in families),
+        ]
     for name in run.runner.beside:
         reference = core_of(bundled_family(name, "runner.references"), ())[2]
-        named.append(str(reference["class_path"]).rpartition(".")[0])
-    return named
+        modules.append(str(reference["class_path"]).rpartition(".")[0])
+    return modules
 
 
 def marks(run: Run) -> dict[str, str]:

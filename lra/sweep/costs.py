@@ -38,7 +38,7 @@ PROBE_TOKENS = {Device.cpu: 2**13, Device.cuda: 2**15}
 """Tokens of the smaller of two counted batches: enough that work is cut as in any larger one."""
 EVALUATION_SHARE = 4
 """An evaluation, which takes little of a training's time, is counted on fewer tokens yet."""
-NO_TIME = "counting it would take too long here; `lra plan` counts every run"
+NO_TIME = "counting this run would take too long here; `lra plan` counts every run"
 SHORT = (256, 512)
 """Lengths of the two passes that a quick count takes in place of a long one."""
 LEAST_CALLS, MOST_WORK = 1.8, 2.1
@@ -49,10 +49,7 @@ WEIGHT_BYTES = 4
 
 
 def moments(config: OptimConfig) -> int:
-    """Return how many numbers a training stores for each weight of a matrix besides the weight.
-
-    They are the optimiser's moments and, if the training averages weights, the average.
-    """
+    """Return how many numbers a training stores per weight: moments, and perhaps an average."""
     matrix = torch.empty(1024, 1024, device="meta")
     stored = sum(state.numel() for state in state_of(config, matrix).values()) // matrix.numel()
     return stored + (config.ema_decay is not None or config.average_after is not None)
@@ -239,10 +236,8 @@ class Costs:
         model = self._model(run, passes, task_facts, layers).train(passes.step)
         precision, memory = run.hardware.precision, run.task.spec.memory
         if passes.read is None:
-            resident, call = (
-                0,
-                call_of(model, task_facts, precision, passes, rows=rows, memory=memory),
-            )
+            resident = 0
+            call = call_of(model, task_facts, precision, passes, rows=rows, memory=memory)
         else:
             resident, call = reading_of(model, passes, rows)
         kind = str(run.hardware.device)

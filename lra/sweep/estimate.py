@@ -75,28 +75,26 @@ def forecasts(
 
 
 def announcement(pairs: Forecasts) -> str:
-    """Return one line that says how many cells there are to run, and how long they will take.
-
-    Args:
-        pairs: the cells that are to be run, each with its forecast.
-    """
+    """Return one line that says how many cells are to be run, and how long they will take."""
     runs = number_of(len(pairs), "run")
     timed = [pair for pair in pairs if pair[1].seconds is not None]
     takes = _preset([planned for planned, _ in pairs])
-    whole = "" if takes is None else f"; the whole preset takes {takes} on an idle machine"
+    preset_note = "" if takes is None else f"; the whole preset takes {takes} on an idle machine"
     if not timed:
         unknown = "the time is unknown until the first run has ended, but `lra plan` computes it"
-        return f"{runs} to do{whole or f'; {unknown}'}"
+        return f"{runs} to do{preset_note or f'; {unknown}'}"
     bases = [forecast.basis for _, forecast in timed if forecast.basis in BASES]
     basis = max(bases, key=list(BASES).index) if bases else "counted"
     roughly = "about" if basis in ("stored", "corrected") else "very roughly"
-    about = f"{roughly} {format_duration(elapsed_s(timed))}{gpu_hours(timed)} ({BASES[basis]})"
+    expected = f"{roughly} {format_duration(elapsed_s(timed))}{gpu_hours(timed)} ({BASES[basis]})"
     rest = len(pairs) - len(timed)
     if not rest:
-        return f"{runs} to do, {about}"
-    late = any(forecast.seconds is None and forecast.reason == NO_TIME for _, forecast in pairs)
-    way_out = ("; `lra plan` computes it" if late else "") + whole
-    return f"{runs} to do: {len(timed):,} take {about}; the time of {rest:,} is unknown{way_out}"
+        return f"{runs} to do, {expected}"
+    any_uncounted = any(
+        forecast.seconds is None and forecast.reason == NO_TIME for _, forecast in pairs
+    )
+    way_out = ("; `lra plan` computes the unknown times" if any_uncounted else "") + preset_note
+    return f"{runs} to do: {len(timed):,} take {expected}; the time of {rest:,} is unknown{way_out}"
 
 
 def _tokens(planned: PlannedCell) -> int:
@@ -128,8 +126,8 @@ def _preset(waiting: Sequence[PlannedCell]) -> str | None:
         only_selects = all(word.startswith(NARROWING) for word in words)
         if len(words) == len(planned.cell.overrides) or not only_selects:
             return None
-    about = waiting[0].run.config.get("about")
-    takes = about.get("takes") if isinstance(about, Mapping) else None
+    description = waiting[0].run.config.get("about")
+    takes = description.get("takes") if isinstance(description, Mapping) else None
     return takes if isinstance(takes, str) else None
 
 
@@ -148,9 +146,10 @@ def format_duration(seconds: float) -> str:
 
 
 def elapsed_s(pairs: Forecasts) -> float:
-    """Return the seconds that all cells take together.
+    """Return the seconds that all cells take, one runner after the other.
 
-    Runners run one after the other, and several cells of one runner may run at the same time.
+    A runner takes the time of its longest cell, or the sum divided by the number of cells that run
+    at the same time, whichever is longer.
     """
     total = 0.0
     for name in {str(planned.cell.columns["runner"]): None for planned, _ in pairs}:

@@ -71,12 +71,12 @@ def runs_of(words: Sequence[str]) -> list[Run]:
     if "length" not in keys:
         raise ConfigError("set how long the sequences are: length=16384")
     all_families = "model" not in keys
-    asked = ["-m", "runner=scaling", "runner.references=[]", "runner.batch=fixed"]
-    asked += [word for key, word in (("model", "model=all"), ("batch", "runner.batch_size=1"))
+    defaults = ["-m", "runner=scaling", "runner.references=[]", "runner.batch=fixed"]
+    defaults += [word for key, word in (("model", "model=all"), ("batch", "runner.batch_size=1"))
               if key not in keys]  # fmt: skip
     tasks: dict[str, Any] = {}
     memo = Memo()
-    composed = entries([*asked, *in_full])
+    composed = entries([*defaults, *in_full])
     runs = [typed(entry.config, tasks, memo) for entry in composed]
     names = [run.model for run in runs]
     if repeated := next((name for name in names if names.count(name) > 1), None):
@@ -132,7 +132,7 @@ def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """
     costs = Costs(quick=True, kept=KeptCounts())
     forecaster = Forecaster(costs=costs, trials=False)
-    fewer = " (model=linear,s4 counts only these two)" if len(runs) >= MANY else ""
+    fewer = " (to count only two, set model=linear,s4)" if len(runs) >= MANY else ""
     for run in with_progress(runs, f"counting families{fewer}:"):
         cost: dict[str, Any] = {"model": run.model, "serves": True, "fits": None, "reason": ""}
         cost |= dict.fromkeys(COUNTED)

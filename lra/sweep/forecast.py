@@ -101,6 +101,7 @@ class Forecaster:
         trials: bool = True,
         together: Sequence[PlannedCell] = (),
     ) -> None:
+        """Take the arguments of the class; compute which part of references each cell times."""
         self.past, self.costs = past, costs or Costs()
         self.trials = TrialBuilds() if trials else None
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
@@ -114,7 +115,7 @@ class Forecaster:
             self._shares |= dict.fromkeys((p.cell.key for p in group), reference_shares(group))
 
     def of(self, planned: PlannedCell) -> Forecast:
-        """Return the forecast of a cell."""
+        """Return the forecast of a cell; cells that differ only in seed share it."""
         cell = planned.cell
         columns = {name: value for name, value in cell.columns.items() if name != "seed"}
         shares = self._shares.get(cell.key, ALONE)
@@ -191,27 +192,21 @@ class Forecaster:
         total = START_S + sum(seconds)
         first, stages = passes[0], _stages(passes)
         steps = sum(p.times for p in passes[:stages])
+        remarks = [_remark_on_length(run, first), *(p.unknown for p in passes[stages : stages + 1])]
+        _, first_cost = costs[0]
         return Forecast(
             seconds=min(total, run.control.timeout_s or total),
             basis="counted",
             step_s=pass_seconds[0] if stages == 1 else sum(seconds[:stages]) / steps,
             steps=round(steps),
             length=max(p.length for p in passes[:stages]),
-            parameters=costs[0][1].parameters(run.optim if first.step else None),
+            parameters=first_cost.parameters(run.optim if first.step else None),
             need_bytes=need,
             reference=reference,
             reference_need_bytes=needs.get(reference),
             peak_bytes=max(cost.peak_bytes for _, cost in costs[:stages]),
             room_bytes=room(run, machine),
-            reason="; ".join(
-                filter(
-                    None,
-                    [
-                        _remark_on_length(run, first),
-                        *(p.unknown for p in passes[stages : stages + 1]),
-                    ],
-                )
-            ),
+            reason="; ".join(filter(None, remarks)),
         )
 
     def _costs(self, run: Run, passes: Sequence[Passes]) -> Iterator[tuple[Passes, PassCost]]:

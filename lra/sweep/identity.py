@@ -187,16 +187,16 @@ def _machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
 def _runner_options(options: Any) -> dict[str, Any]:
     """Return the options of a runner that may change a number; files as hashes of their content."""
     described = plain(options)
-    named = {
+    file_options = {
         name for name in options.files if described[name] not in (None, options.stored_weights)
     }
-    for name in named:  # the content of a file changes numbers, its path does not
+    for name in file_options:  # the content of a file changes numbers, its path does not
         try:
             files = files_of(Path(described[name]))
         except ValueError as error:
             raise ConfigError(f"runner.{error}") from error
         described[name] = " ".join(map(remembered_sha256, files))
-    excluded = {"lengths", "modes", *options.incidental} - named
+    excluded = {"lengths", "modes", *options.incidental} - file_options
     return {name: value for name, value in described.items() if name not in excluded}
 
 

@@ -81,8 +81,8 @@ def with_distinct_names(
         places.setdefault(cell, set()).add(tuple(place))
     distinct = of_models[["model", "task", "runner", "cell"]].drop_duplicates()
     distinct = distinct.assign(**{m: distinct["cell"].map(texts) for m, texts in marks.items()})
-    for key, group in distinct.groupby(["model", "task", "runner", *RUN_MARKS], sort=False):
-        model = str(key[0])
+    for (name, *_), group in distinct.groupby(["model", "task", "runner", *RUN_MARKS], sort=False):
+        model = str(name)
         flat: dict[str, dict[str, str]] = {}
         set_by_hand: dict[str, set[str]] = {}
         for cell in group["cell"]:
@@ -102,8 +102,8 @@ def with_distinct_names(
     families = list(rows["model"])
     options = [by_cell.get(pair, {}) for pair in zip(families, rows["cell"], strict=True)]
     names = [display_name(f, o) if o else f for f, o in zip(families, options, strict=True)]
-    named = rows.assign(model=names, family=families)
-    return with_backbones(named.assign(options=pd.Series(options, rows.index, object)), cells)
+    renamed = rows.assign(model=names, family=families)
+    return with_backbones(renamed.assign(options=pd.Series(options, rows.index, object)), cells)
 
 
 def with_backbones(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
@@ -159,8 +159,8 @@ def _options_of_variants(
     """
     if len({values.get("mixer.variant") for values in flat.values()}) < 2:
         return set()
-    every = {key for values in flat.values() for key in values if key.startswith("mixer.")}
-    return every.difference(*set_by_hand.values())
+    mixer_options = {key for values in flat.values() for key in values if key.startswith("mixer.")}
+    return mixer_options.difference(*set_by_hand.values())
 
 
 def _seed_and_schema(described: Mapping[str, Any]) -> str:

@@ -69,12 +69,12 @@ def overview(sweep: Sweep) -> Iterator[str]:
             f"that gives the reason: {fault}"
         )
     yield from unprepared_tasks(waiting)
-    total, left = len(sweep.planned), len(waiting)
+    total, to_do = len(sweep.planned), len(waiting)
     refused = sum(forecast.basis == "refused" for _, forecast in pairs)
-    line = f"{total} run{'s' * (total != 1)} in {sweep.root}: {total - left} done, {left} to do"
+    line = f"{total} run{'s' * (total != 1)} in {sweep.root}: {total - to_do} done, {to_do} to do"
     if (runs := len(sweep.of_words)) < total - sum(planned.beside for planned in sweep.planned):
-        line += f"; each of {number_of(runs, 'configuration')} has a run for each mode, length and "
-        line += "training"
+        configurations = number_of(runs, "configuration")
+        line += f"; each of {configurations} has a run for each mode, length and training"
     line += f"; {number_of(refused, 'run')} will be refused" if refused else ""
     line += f"; {announcement(pairs)}" if waiting else ""
     limits = [float(p.run.config["runner"]["timeout_s"]) for p in waiting if p.beside]
@@ -100,12 +100,13 @@ def refusals(pairs: Forecasts, titles: Mapping[str, str]) -> Iterator[str]:
 
 def _expected(forecast: Forecast) -> tuple[str, str]:
     """Return the state of a cell that is to be run, and its expected time or why it is unknown."""
+    reason = legible(forecast.reason, LONGEST_REASON)
     if forecast.basis == "refused":
-        return REFUSED, legible(forecast.reason, LONGEST_REASON)
+        return REFUSED, reason
     if forecast.reason == NO_TIME:  # the last line of the overview says this once for all cells
         return TO_DO, ""
     if forecast.seconds is None:
-        return TO_DO, f"its time is unknown ({legible(forecast.reason, LONGEST_REASON)})"
+        return TO_DO, f"the time of this run is unknown ({reason})"
     takes = format_duration(forecast.seconds)
     needs = [
         (forecast.fits, "the model", forecast.need_bytes),
@@ -118,7 +119,7 @@ def _expected(forecast: Forecast) -> tuple[str, str]:
     for fits, name, size in needs:
         if fits is False:
             need, room = (f"{(n or 0) / 2**30:,.3g} GiB" for n in (size, forecast.room_bytes))
-            takes += f", but {name} needs {need} of memory, and only {room} are available"
+            takes += f"; {name} needs {need} of memory, but only {room} are available"
             break
     return TO_DO, takes
 
@@ -151,6 +152,7 @@ def unready(planned: PlannedCell) -> StoredTask | None:
 
 
 def _fault(planned: PlannedCell) -> str | None:
+    """Return why the data that a cell needs are missing; None: they are there, or it needs none."""
     fault = getattr(planned.run.task, "lacking", None) if planned.run.runner.data else None
     return None if fault is None else legible(str(fault), LONGEST_FAULT)
 
@@ -165,7 +167,7 @@ def _done(
     stored = index.summary(planned.cell.key, planned.cell.fingerprint)
     statuses = store.statuses(planned.cell) if stored is None else stored.statuses
     if dependant and statuses == {Status.ok} and missing_weights(planned.cell, store):
-        return TO_DO, f"its weights are missing, and run {dependant} starts from them"
+        return TO_DO, f"the weights of this run are missing, and run {dependant} starts from them"
     failures = sorted(str(status) for status in statuses - {Status.ok})
     return "done" + (f" ({', '.join(failures)})" if failures else ""), ""
 
@@ -183,24 +185,25 @@ def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) ->
     claim = store.root / "claims" / cell.key
     try:
         if claim.exists() and not is_stale(claim):
-            yield "another sweep is working on it"
+            yield "this run is claimed, because another sweep is working on it"
     except OSError as error:
-        yield f"the file {claim}, by which a sweep claims it, cannot be read ({error.strerror})"
+        yield f"the file {claim}, which claims this run, cannot be read ({error.strerror})"
     lacking = getattr(planned.run.task, "lacking", None)
     if planned.run.runner.data and lacking is not None:
-        yield f"the data of its task are missing ({legible(str(lacking), LONGEST_REASON)})"
+        yield f"the data of this run are missing ({legible(str(lacking), LONGEST_REASON)})"
     if packages := planned.run.runner.lacking(planned.run.model):
         yield (
-            "a part of it becomes a row that says which package is missing "
+            "a part of this run becomes a row that says which package is missing "
             f"({legible(packages, LONGEST_REASON)})"
         )
     sources = planned.trainings.values()
     if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
-        yield f"it starts after the training {', '.join(to_do)}"
+        yield f"this run starts after the training {', '.join(to_do)}"
     elif any(store.statuses(source) != {Status.ok} for source in sources):
         end = known_ending(planned, [], store)
         if end is not None:
-            yield f"its status will be {end[0]} ({legible(end[1], LONGEST_REASON)})"
+            status, reason, _ = end
+            yield f"this run will get the status {status} ({legible(reason, LONGEST_REASON)})"
 
 
 def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:
@@ -210,19 +213,21 @@ def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:
     if rows.exists():
         try:
             if store.complete(cell, retry):
-                return "the data of its task were missing"
+                return "the data of this run were missing"
             again = sorted(str(status) for status in store.statuses(cell) if status in retry)
         except BadStore as error:
-            return f"its stored rows are damaged: {legible(str(error), LONGEST_REASON)}"
+            return f"the stored rows of this run are damaged: {legible(str(error), LONGEST_REASON)}"
         ended = (
-            f"it ended as {', '.join(again)}" if again else "it was disturbed while it was measured"
+            f"it ended as {', '.join(again)}"
+            if again
+            else "the run was disturbed while it was measured"
         )
         return f"{ended}, and runner.retry repeats such runs"
-    others = [path for path in _readable_rows_files(folder) if path != rows]
-    if not others:
-        return "never run" if not folder.exists() else "it was started and has not ended"
-    newest = max(others, key=lambda path: path.stat().st_mtime_ns)
-    return f"it has results, but code changed since it ran ({_changed_code(newest, cell)})"
+    older_files = [path for path in _readable_rows_files(folder) if path != rows]
+    if not older_files:
+        return "never run" if not folder.exists() else "this run was started and has not ended"
+    newest = max(older_files, key=lambda path: path.stat().st_mtime_ns)
+    return f"this run has results, but code changed since it ran ({_changed_code(newest, cell)})"
 
 
 def _readable_rows_files(folder: Path) -> list[Path]:
@@ -241,7 +246,7 @@ def _changed_code(rows: Path, cell: Cell) -> str:
     before = environment.get("sources")
     stored = {str(k): str(v) for k, v in before.items()} if isinstance(before, dict) else {}
     if summary(stored) != fingerprint_of(rows):
-        return "which files changed is not recorded"
+        return "lra did not record which files changed"
     modules = changes(stored, cell.sources)
     more = len(modules) - MOST_NAMED
     return ", ".join(modules[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

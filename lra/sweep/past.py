@@ -50,29 +50,22 @@ def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
     """
     wanted_work, wanted_key = _work(cell.columns, cell.config), _alike_key(cell.config)
     by_distance: dict[tuple[float, ...], list[float]] = {}
-    for other in past:
-        if any(other.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
+    for stored in past:
+        if any(stored.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
             continue
-        other_work, other_key = _work(other.columns, other.config), _alike_key(other.config)
-        if (
-            not other_work
-            or not wanted_work
-            or not 1 / MOST_SCALED <= wanted_work / other_work <= MOST_SCALED
-        ):
+        work, key = _work(stored.columns, stored.config), _alike_key(stored.config)
+        if not work or not wanted_work or not 1 / MOST_SCALED <= wanted_work / work <= MOST_SCALED:
             continue
-        if (
-            wanted_work > other_work
-            and _config_number(other.config, "optim", "steps") < FEWEST_STEPS
-        ):
+        if wanted_work > work and _config_number(stored.config, "optim", "steps") < FEWEST_STEPS:
             continue
         distance = (
-            float(other.columns.get("model") != cell.columns["model"]),
-            abs(math.log2(wanted_work / other_work)),
-            float(other_key != wanted_key),
-            float(other.columns.get("task") != cell.columns["task"]),
-            float(other.columns.get("threads") != cell.columns["threads"]),
+            float(stored.columns.get("model") != cell.columns["model"]),
+            abs(math.log2(wanted_work / work)),
+            float(key != wanted_key),
+            float(stored.columns.get("task") != cell.columns["task"]),
+            float(stored.columns.get("threads") != cell.columns["threads"]),
         )
-        by_distance.setdefault(distance, []).append(other.took_s * wanted_work / other_work)
+        by_distance.setdefault(distance, []).append(stored.took_s * wanted_work / work)
     if not by_distance:
         return None
     least = min(by_distance)
@@ -119,12 +112,12 @@ def _alike_key(config: Mapping[str, Any]) -> str:
     parts = [config.get(name) for name in ("model", "task", "runner", "optim")]
     ignored = ("seed", "data_seed", "dry_run", "shard", "retry", "timeout_s", "sweep_timeout_s",
                 "baselines", "peak_learning_rate")  # fmt: skip
-    kept = [
+    compared = [
         {k: v for k, v in part.items() if k not in ignored}
         for part in parts
         if isinstance(part, Mapping)
     ]
-    return repr(kept)
+    return repr(compared)
 
 
 def past_cells(waiting: Sequence[PlannedCell], store: Store, sweep: str) -> Iterator[Past]:
@@ -156,8 +149,8 @@ def _past_cells(folder: Path) -> Iterator[Past]:
     if newest is None:
         return
     try:
-        about = read_object(newest)
-        took, shares = about.get("took_s"), about.get("reference_shares", {})
+        environment = read_object(newest)
+        took, shares = environment.get("took_s"), environment.get("reference_shares", {})
         if isinstance(took, bool) or not isinstance(took, int | float) or not 0 < took < 1e10:
             return
         if not isinstance(shares, dict) or not {*map(type, shares.values())} <= {int, float}:

@@ -15,10 +15,9 @@ def processes(run: Run) -> int:
 
 
 def kind_of(planned: PlannedCell) -> tuple[object, ...]:
-    """Return a key that is equal for cells that can run on the same places, one after another.
+    """Return a key that is equal for cells that can share places (devices, or sets of cores).
 
-    A place is a device, or some cores. The key holds the runner, the kind of device and, for cells
-    that are not timed, the threads and processes.
+    It holds the runner, the kind of device and, unless cells are timed, threads and processes.
     """
     hardware = planned.run.hardware
     size = () if planned.run.runner.timed else _size(planned.run)

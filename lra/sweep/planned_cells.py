@@ -81,10 +81,10 @@ def superseded_keys(sweep: str, planned: Sequence[PlannedCell], store: Store) ->
 
     The content of a file is part of a cell's key, so that the key changes when the file arrives.
     """
-    now = {item.cell.key for item in planned}
+    planned_keys = {item.cell.key for item in planned}
     names = {_training_columns(item.cell.columns) for item in planned}
     keys = []
-    for key in set(store.cells_of(sweep)) - now:
+    for key in set(store.cells_of(sweep)) - planned_keys:
         try:  # searching the bytes is ten times faster than parsing, and excludes most cells
             if MISSING.encode() not in read_bytes(store.cell_folder(key) / "cell.json"):
                 continue
@@ -143,19 +143,16 @@ def _reason_too_long(planned: PlannedCell, cells: Sequence[Cell], store: Store) 
     cell, kind = planned.cell, planned.run.runner
     if not kind.by_length:
         return None
-    own_curve = curve(cell)
+    key = curve(cell)
     times: dict[int, float] = {}
     for shorter in cells:
         length = shorter.columns["length"]
-        if (
-            length < cell.columns["length"]
-            and curve(shorter) == own_curve
-            and store.complete(shorter)
-        ):
+        if length < cell.columns["length"] and curve(shorter) == key and store.complete(shorter):
             for row in store.rows_of(shorter):
                 if not NOT_WHOLE.isdisjoint(row["labels"]):
                     continue
                 if row["metric"] == f"processor_{kind.outcome}" and row["value"]:
+                    # Processor time counts only if the length has no other time.
                     times.setdefault(length, row["value"])
                 if row["metric"] != kind.outcome:
                     continue
@@ -197,7 +194,7 @@ def reference_shares(cells: Sequence[PlannedCell]) -> dict[str, float]:
 
 
 def curves(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """Return the cells that differ only in length, by their `curve`; others are excluded."""
+    """Group cells by their `curve`; cells of runners that do not vary the length are excluded."""
     by_curve: dict[str, list[Cell]] = {}
     for cell in cells:
         if runner_of(cell).by_length:

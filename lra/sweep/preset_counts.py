@@ -38,7 +38,7 @@ def key_of(run: Run, passes: Passes, task_facts: TaskFacts) -> str:
         passes: The pass.
         task_facts: What the model knows of its task.
     """
-    whole: dict[str, Any] = {
+    decisive_facts: dict[str, Any] = {
         "model": run.model if passes.name == OWN else passes.name,
         "backbone": decisive(type(run.backbone), plain(run.backbone)),
         "facts": decisive(type(task_facts), plain(task_facts)),
@@ -49,15 +49,15 @@ def key_of(run: Run, passes: Passes, task_facts: TaskFacts) -> str:
         "direction": str(run.runner.facing),
     }
     if passes.read is not None:
-        whole["read"] = passes.read
+        decisive_facts["read"] = passes.read
     if passes.name == OWN:
         options = dict(run.mixer_options)
         layers = {name: options.pop(name) for name in ("layers", "others") if name in options}
         family = locate(str(options["class_path"]), list(run.config["plugins"]))
-        whole["mixer"] = {
+        decisive_facts["mixer"] = {
             "class_path": options["class_path"], **decisive(family, options), **layers
         }  # fmt: skip
     if passes.step:
         averaged = run.optim.ema_decay is not None or run.optim.average_after is not None
-        whole["optim"] = [str(run.optim.optimiser), averaged]
-    return digest(whole)
+        decisive_facts["optim"] = [str(run.optim.optimiser), averaged]
+    return digest(decisive_facts)

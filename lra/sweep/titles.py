@@ -24,7 +24,7 @@ DERIVED = ("task.data", "task.version", "task.source", "task.vocabulary", "task.
 
 
 def title(cell: Cell) -> str:
-    """Return a cell's name for people: what runs, on what, where on the axes."""
+    """Return a short name of a cell: mode and model, with the length or with task and seed."""
     columns = cell.columns
     kind = runner_of(cell)
     if kind.by_length:
@@ -32,18 +32,18 @@ def title(cell: Cell) -> str:
     if not kind.models:
         return f"baselines of {columns['task']}"
     start = cell.described.get("runner", {}).get("source")
-    begun = f" from {start}" if start else ""
+    origin = f" from {start}" if start else ""
     return (
-        f"{columns['mode']} {columns['model']}{begun} on {columns['task']}, seed {columns['seed']}"
+        f"{columns['mode']} {columns['model']}{origin} on {columns['task']}, seed {columns['seed']}"
     )
 
 
 def titles(planned: Sequence[tuple[Cell, Mapping[str, Cell]]]) -> dict[str, str]:
     """Return a name for each cell of a sweep, by its key: no two are equal.
 
-    A name is that of `title` and, among cells of one runner, model and task, the options that
-    differ, each by the shortest name that no other of them ends with. Length and seed stand
-    in the title or count as options.
+    A name is the `title`, followed by the options in which cells of one runner, model and task
+    differ. Options have the shortest end of their dotted names that is unambiguous. Length and
+    seed are in the title or count as options.
 
     Args:
         planned: every cell of the sweep, and the cells of trainings that each starts from.
@@ -57,14 +57,14 @@ def titles(planned: Sequence[tuple[Cell, Mapping[str, Cell]]]) -> dict[str, str]
         kind = (str(columns["runner"]), str(columns["model"]), str(columns["task"]))
         chosen, derived[cell.key] = options.of(cell, trainings.values())
         groups[kind][cell.key] = chosen
-    named: dict[str, dict[str, str]] = {}
+    differing_options: dict[str, dict[str, str]] = {}
     for group in groups.values():
-        named |= _discriminating_options(group, derived, cells)
-    _add_choices(named, cells)
-    texts = _option_texts(named.values())
+        differing_options |= _discriminating_options(group, derived, cells)
+    _add_choices(differing_options, cells)
+    texts = _option_texts(differing_options.values())
     names = {
         key: ", ".join((title(cells[key]), *(texts[pair] for pair in sorted(differing.items()))))
-        for key, differing in named.items()
+        for key, differing in differing_options.items()
     }
     counts = Counter(names.values())
     return {key: name if counts[name] == 1 else f"{name} [{key}]" for key, name in names.items()}
@@ -89,20 +89,20 @@ def _discriminating_options(
     def only_differing(options: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in options.items() if name in differing}
 
-    named = {
+    chosen = {
         key: dict(memo.of("differing", (options,), partial(only_differing, options)))
         for key, options in group.items()
     }
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
-    for key, options in named.items():
+    for key, options in chosen.items():
         alike[title(cells[key]), tuple(sorted(options.items()))].append(key)
     for keys in alike.values():
         if len(keys) == 1:
             continue
         names = _differing([derived[key] for key in keys])
         for key in keys:
-            named[key] |= {name: derived[key][name] for name in derived[key] if name in names}
-    return named
+            chosen[key] |= {name: derived[key][name] for name in derived[key] if name in names}
+    return chosen
 
 
 class _TitleOptions:
@@ -119,7 +119,7 @@ class _TitleOptions:
         titled = "length" if runner_of(cell).by_length else "seed"
         model = cell.config.get("model", {})
         config = {name: model.get(name) or {} for name in ("mixer", "backbone")}
-        # A training's own options are what its key stands for.
+        # The options of trainings are listed, instead of their keys, which stand for the options.
         nodes = [cell.described, *(source.described for source in trainings)]
         plain: list[tuple[str, object]] = [
             (name, canonical(value))
@@ -149,14 +149,16 @@ class _TitleOptions:
                 flat[name] = value
         for node in nodes[1:]:
             flat = {**self._flat(node), **flat}
-        named = (*TITLED, titled)
+        in_title = (*TITLED, titled)
         derived = {
-            name: value for name, value in flat.items() if name not in named and _is_derived(name)
+            name: value
+            for name, value in flat.items()
+            if name not in in_title and _is_derived(name)
         }
         chosen = {
             _word(name): value
             for name, value in flat.items()
-            if name not in named and not _is_derived(name)
+            if name not in in_title and not _is_derived(name)
         }
         return chosen, derived
 
@@ -195,6 +197,7 @@ def _word(name: str) -> str:
 
 def _differing(many: Collection[Mapping[str, str]]) -> set[str]:
     """Return the names of options that some of `many` lack, or that have different values."""
+    # Cells may share one mapping, which is then examined once and counted several times.
     shared = {id(options): options for options in many}
     times = Counter(map(id, many))
     counts: Counter[tuple[str, str]] = Counter()
@@ -249,20 +252,22 @@ def _shortest(name: str, every: Iterable[str]) -> str:
 def _value_texts(column: set[str]) -> dict[str, str]:
     """Return each value of an option as the command line spells it.
 
-    Where every value is a list of one, without the brackets; a long one is cut and ends in a hash.
+    If every value is a list of one entry, the brackets are omitted. A long text is cut, and ends in
+    a hash of the whole.
 
     Args:
         column: canonical JSON.
     """
     loaded = {value: json.loads(value) for value in column}
-    if all(isinstance(one, list) and len(one) == 1 for one in loaded.values()):
-        loaded = {value: one[0] for value, one in loaded.items()}
-    texts = {value: _word_text(one) for value, one in loaded.items()}
+    if all(isinstance(entry, list) and len(entry) == 1 for entry in loaded.values()):
+        loaded = {value: entry[0] for value, entry in loaded.items()}
+    texts = {value: _word_text(entry) for value, entry in loaded.items()}
     counts = Counter(texts.values())
     return {v: _legible(text if counts[text] == 1 else v) for v, text in texts.items()}
 
 
 def _legible(text: str) -> str:
+    """Return a text, cut to `LONGEST_VALUE` characters with a hash if it is long or unprintable."""
     if len(text) <= LONGEST_VALUE and text.isprintable():
         return text
     printable = "".join(letter if letter.isprintable() else "?" for letter in text)
@@ -270,6 +275,7 @@ def _legible(text: str) -> str:
 
 
 def _word_text(value: Any) -> str:
+    """Return a value as it is typed on the command line."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):

@@ -41,6 +41,7 @@ class FamilyCores:
     """Makes the cores of a family at one length: `lra.runners.measures.approximation.Cores`."""
 
     def __init__(self, run: Run, length: int) -> None:
+        """Take the family of a run. Raises Unsupported for several families or scored positions."""
         node = run.config["model"]
         if "mixer" not in node or node.get("layers"):
             raise Unsupported(
@@ -133,6 +134,7 @@ class CellWork:
     """One cell of a run; `argument` is the description that `lra.execution.executor` sends."""
 
     def __init__(self, run: Run, argument: Mapping[str, Any]) -> None:
+        """Take a run, and what `lra.execution.executor` sends about one of its cells."""
         self.run, self._trainings, self._stored = run, argument["trainings"], argument["stored"]
         self.model, self.seed, self.backbone = run.model, run.seed, run.backbone
         self.task, self.optim, self.hardware = run.task, run.optim, run.hardware

@@ -71,16 +71,15 @@ def _proposals(
             dimension.option: _optuna_value(dimension, u)
             for dimension, u in zip(space, point, strict=False)
         }
-        value = (
-            worst if trial.score is None else trial.score
-        )  # a failed trial counts as the worst one
+        # A failed trial counts as the worst one.
+        value = worst if trial.score is None else trial.score
         study.add_trial(
             optuna.trial.create_trial(params=params, distributions=dict(distributions), value=value)
         )
-    asked = [study.ask(dict(distributions)) for _ in range(number)]
+    new_trials = [study.ask(dict(distributions)) for _ in range(number)]
     return [
         [_place(dimension, proposal.params[dimension.option]) for dimension in space]
-        for proposal in asked
+        for proposal in new_trials
     ]
 
 
@@ -114,11 +113,8 @@ def _distribution(dimension: Dimension) -> Any:
 
 def _optuna_value(dimension: Dimension, u: float) -> float | int:
     """Return what Optuna gets for the coordinate `u`: the index of a value, or `u` itself."""
-    return (
-        min(math.floor(u * len(dimension.values)), len(dimension.values) - 1)
-        if dimension.values
-        else u
-    )
+    count = len(dimension.values)
+    return min(math.floor(u * count), count - 1) if count else u
 
 
 def _place(dimension: Dimension, proposed: float) -> float:

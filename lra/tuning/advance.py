@@ -55,19 +55,19 @@ class Trial(NamedTuple):
     @property
     def failure(self) -> TrialOutcome | None:
         """The first training that has failed."""
-        return next((one for one in self.outcomes if one.score is None), None)
+        return next((outcome for outcome in self.outcomes if outcome.score is None), None)
 
     @property
     def score(self) -> float | None:
         """Mean over seeds; None where one has failed."""
         if self.failure is not None:
             return None
-        return math.fsum(one.score or 0.0 for one in self.outcomes) / len(self.outcomes)
+        return math.fsum(outcome.score or 0.0 for outcome in self.outcomes) / len(self.outcomes)
 
     @property
     def rank(self) -> tuple[float, float, int]:
         """A key to sort trials by, the best first: by score, then by loss, then by number."""
-        score, loss = self.score, math.fsum(one.loss for one in self.outcomes)
+        score, loss = self.score, math.fsum(outcome.loss for outcome in self.outcomes)
         turned = -1.0 if self.outcomes[0].better == "higher" else 1.0
         return (math.inf if score is None else turned * score), loss, self.number
 
@@ -131,14 +131,14 @@ def _advance(
     trials = [Trial(n, "", values, ()) for n, values in record.trials(arm, study).items()]
     for share in [*options.rungs, None]:
         trials = [_at_rung(share, trial, arm, record.seeds(study)) for trial in trials]
-        named = {
+        labels = {
             words: f"{record.name}/{study}/{trial.number}/{trial.rung}"
             for trial in trials
             for words in trial.trainings
         }
-        step.trials |= named
-        step.trainings.extend(named)
-        if not named.keys() <= ended.keys():
+        step.trials |= labels
+        step.trainings.extend(labels)
+        if not labels.keys() <= ended.keys():
             return
         trials = [
             trial._replace(outcomes=tuple(ended[each] for each in trial.trainings))
@@ -147,8 +147,8 @@ def _advance(
         done += trials
         if share is not None:
             ranked = sorted((t for t in trials if t.number), key=lambda trial: trial.rank)
-            kept = {t.number for t in ranked[: math.ceil(options.keep * len(ranked))]}
-            trials = [trial for trial in trials if not trial.number or trial.number in kept]
+            survivors = {t.number for t in ranked[: math.ceil(options.keep * len(ranked))]}
+            trials = [trial for trial in trials if not trial.number or trial.number in survivors]
     if record.sampler in ADAPTIVE and len(record.points_of(arm, study)) < options.trials:
         step.asked.append((arm, study, tuple(done)))
         return
@@ -206,8 +206,8 @@ def _at_rung(share: float | None, trial: Trial, arm: Arm, seeds: Sequence[int]) 
     continued: list[Words] = [(f"runner.continues={key}",) for key in keys]
     continued = continued or [()] * len(seeds)
     trainings = tuple(
-        (*arm.words, *trial_words(values), f"seed={seed}", VALIDATION, *until, *more)
-        for seed, more in zip(seeds, continued, strict=True)
+        (*arm.words, *trial_words(values), f"seed={seed}", VALIDATION, *until, *continuation)
+        for seed, continuation in zip(seeds, continued, strict=True)
     )
     rung = "" if share is None else f"{share:g}"
     return Trial(trial.number, rung, values, trainings)
@@ -298,14 +298,12 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
         "steps": {each.steps for each in record.arms},
     }
     if differing := [name for name, counts in unequal.items() if len(counts) > 1]:
-        named = " and ".join(
+        counts_text = " and ".join(
             f"{name} ({', '.join(map(str, sorted(unequal[name])))})" for name in differing
         )
         of_options = differing == ["searched options"]
-        spent = (
-            (", although each arm has equally many trials for its options") if of_options else ""
-        )
-        yield "unequal_budgets", f"arms differ in {named}{spent}"
+        spent = ("; all arms have equally many trials for these options") if of_options else ""
+        yield "unequal_budgets", f"arms differ in {counts_text}{spent}"
 
 
 def finished_count(trials: Sequence[Trial]) -> int:
@@ -340,7 +338,7 @@ def _edge(each: Dimension, drawn: Sequence[Trial], chosen: Trial) -> Iterator[tu
     if not each.values:
         wider = f"interval({low:g}, {high:g})"
         wider = f"{each.option}=" + (f"tag(log, {wider})" if each.log else wider)
-    chance = sum(one in edges for one in sound) / len(sound)
+    chance = sum(tried_value in edges for tried_value in sound) / len(sound)
     yield (
         "at_the_edge",
         f"{each.option}={text} of the best trial is at the edge of the tried values. In "

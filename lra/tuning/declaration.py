@@ -76,8 +76,8 @@ def declared_search(entries: Sequence[Composed]) -> Record:
 def options_of(entry: Composed) -> SearchOptions:
     """Return the options of an arm's search, typed. Raises ConfigError."""
     assert entry.searched is not None
-    named = {each.name for each in fields(SearchOptions)}
-    given = {k: v for k, v in entry.searched.options.items() if k in named}
+    names = {each.name for each in fields(SearchOptions)}
+    given = {k: v for k, v in entry.searched.options.items() if k in names}
     options: SearchOptions = make(SearchOptions, given, "search")
     return options
 
@@ -110,7 +110,7 @@ def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str
 def _by_name(node: Any, where: str) -> Mapping[str, Any]:
     """Return a mapping from options, or from models, to ranges. Raises ConfigError for others."""
     if not isinstance(node, Mapping):
-        keys = "models to options and ranges" if where == OF_MODEL[:-1] else "options to ranges"
+        keys = "models to options" if where == OF_MODEL[:-1] else "options to ranges"
         raise ConfigError(f"{where}: got {quote(node)}; wanted a mapping from {keys}, or {{}}")
     return node
 

@@ -119,7 +119,7 @@ class GrowingSearch:
             yield f"unequal budgets: arms differ in finished trials ({listed})"
         if self.step.later:
             yield (
-                f"{number_of(self.step.later, 'more run')} will start when the present ones have "
+                f"{number_of(self.step.later, 'more run')} will start when the present runs have "
                 "been compared on validation data"
             )
 
@@ -147,9 +147,9 @@ class GrowingSearch:
         """Compose trainings, given by their arguments, and remember them in `_known`."""
         root = (word("results", str(self.root)), word("sweep", self.record.name))
         of_all = (*self.record.steering, *root, *self.once)
-        whole = composed([(*words, *of_all) for words in new], self.record.place)
+        entries = composed([(*words, *of_all) for words in new], self.record.place)
         optims: dict[str, Any] = {}
-        for words, entry in zip(new, whole, strict=True):
+        for words, entry in zip(new, entries, strict=True):
             optim = entry.config["optim"]  # what arms share is typed once, where it is one object
             config = {**entry.config, "optim": optims.setdefault(repr(optim), optim)}
             if (place := self.step.trials.get(words)) is not None:
@@ -189,7 +189,7 @@ class GrowingSearch:
         assert planned is not None
         run = planned.run
         cost = {"steps": float(count * (run.config["runner"]["until_step"] or run.optim.steps))}
-        seconds = [one.seconds for one in trial.outcomes if one.seconds is not None]
+        seconds = [outcome.seconds for outcome in trial.outcomes if outcome.seconds is not None]
         if len(seconds) == count:
             cost["time"] = sum(seconds)
         try:
@@ -203,21 +203,21 @@ class GrowingSearch:
 
     def _read(self, sweep: Sweep) -> bool:
         """Read the results of trials that have ended since the last call; return if any has."""
-        store, wanted, found = sweep.store, self.record.options.metric, False
+        store, wanted, any_ended = sweep.store, self.record.options.metric, False
         for words in self.step.trials:
-            each = self._known[words]
-            if each.outcome is not None or each.planned is None:
+            training = self._known[words]
+            if training.outcome is not None or training.planned is None:
                 continue
-            cell = each.planned.cell
+            cell = training.planned.cell
             if not store.complete(cell):
                 continue
             rows = store.rows_of(cell)
             if any(NO_DATA.items() <= row["labels"].items() for row in rows):
                 continue
-            name, metric = f"{cell.key}-{cell.fingerprint}", each.planned.run.task.spec.metric
-            each.outcome = _outcome(name, rows, wanted or metric, wanted=wanted is not None)
-            found = True
-        return found
+            name, metric = f"{cell.key}-{cell.fingerprint}", training.planned.run.task.spec.metric
+            training.outcome = _outcome(name, rows, wanted or metric, wanted=wanted is not None)
+            any_ended = True
+        return any_ended
 
 
 def _same(step: Step, before: Step) -> bool:
@@ -254,9 +254,9 @@ def _outcome(
     took = [row["value"] for row in rows if row["metric"] == "train_time"]
     seconds = took[-1] if took else None
     if not scores:
-        bad = next((row for row in final if row["status"] != Status.ok), None)
-        status = str(Status.crashed) if bad is None else bad["status"]
-        reason = "it left no score" if bad is None else bad["reason"]
+        failed_row = next((row for row in final if row["status"] != Status.ok), None)
+        status = str(Status.crashed) if failed_row is None else failed_row["status"]
+        reason = "it left no score" if failed_row is None else failed_row["reason"]
         return TrialOutcome(cell, status, reason, seconds=seconds)
     name = metric if metric in scores or wanted else "loss"
     if name not in scores:

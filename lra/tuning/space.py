@@ -42,7 +42,9 @@ class Dimension:
     @property
     def numeric(self) -> bool:
         """Whether values have an order."""
-        return all(isinstance(one, int | float) and type(one) is not bool for one in self.values)
+        return all(
+            isinstance(value, int | float) and type(value) is not bool for value in self.values
+        )
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -83,9 +85,9 @@ class Dimension:
         """Return the number with the fewest digits whose coordinate is `u`, within `MOVES`."""
         x = self._spread(u, self.low, self.high)
         for digits in range(17):
-            near = float(f"{x:.{digits}e}")
-            if self.low <= near <= self.high and abs(self._place(near) - u) < MOVES:
-                return near
+            rounded = float(f"{x:.{digits}e}")
+            if self.low <= rounded <= self.high and abs(self._place(rounded) - u) < MOVES:
+                return rounded
         return min(max(x, self.low), self.high)
 
 
@@ -119,9 +121,9 @@ def dimension(option: str, text: str) -> Dimension:
         raise ConfigError(
             f"{where}: wanted the tag log only on an interval: tag(log, interval(a,b))"
         )
-    if any(isinstance(one, Sweep) for one in getattr(value, "list", ())):
+    if any(isinstance(item, Sweep) for item in getattr(value, "list", ())):
         raise ConfigError(
-            f"{where}: got one range inside another; wanted one function of plain values"
+            f"{where}: got one range inside another; wanted a single range of plain values"
         )
     if (count := value_count(word)) > MOST:
         raise ConfigError(
@@ -136,7 +138,7 @@ def dimension(option: str, text: str) -> Dimension:
             f"wanted two or more values, or {RANGES}"
         )
     if len({*words}) < len(words):
-        repeated = next(one for one in words if words.count(one) > 1)
+        repeated = next(item for item in words if words.count(item) > 1)
         raise ConfigError(f"{where}: {repeated} occurs twice; give each value once")
     return Dimension(option=option, text=text, words=words, values=values)
 
@@ -150,8 +152,8 @@ def _interval(option: str, text: str, value: IntervalSweep) -> Dimension:
     if log and low <= 0:
         raise ConfigError(f"{where}: a logarithmic scale cannot contain {low}; wanted ends above 0")
     ends = text.rpartition("interval(")[2].partition(")")[0].split(",")
-    whole = all(end.rpartition("=")[2].strip().lstrip("+-").isdecimal() for end in ends)
-    return Dimension(option=option, text=text, low=low, high=high, log=log, whole=whole)
+    is_whole = all(end.rpartition("=")[2].strip().lstrip("+-").isdecimal() for end in ends)
+    return Dimension(option=option, text=text, low=low, high=high, log=log, whole=is_whole)
 
 
 def draw_points(sampler: str, columns: int, number: int, seeds: Sequence[int]) -> list[list[float]]:
@@ -186,4 +188,6 @@ def values_at(
     dimensions: Sequence[Dimension], point: Sequence[float]
 ) -> Mapping[str, tuple[str, Any]]:
     """Return the texts and plain values of a point, by option."""
-    return {one.option: one.at(u) for one, u in zip(dimensions, point, strict=False)}
+    return {
+        dimension.option: dimension.at(u) for dimension, u in zip(dimensions, point, strict=False)
+    }

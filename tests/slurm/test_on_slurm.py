@@ -219,7 +219,7 @@ def test_another_user_sees_jobs_and_ends_none(
         other.setattr(os, "getuid", lambda: 65534)
         assert pool.states() == ["running"]
         assert pool.told()["states"] == {"running": 1}
-        with pytest.raises(ConfigError, match="denied; the owner of the job can end it"):
+        with pytest.raises(ConfigError, match="denied; only the owner of the job can end it"):
             pool.engine.stop(pool.ids)
     assert pool.states() == ["running"]
     pool.engine.stop(pool.ids)

@@ -85,7 +85,7 @@ def test_arrays_that_were_submitted_are_taken_back_when_one_is_refused(
         ),
         ("cluster.partition=short", "signal_s: got 120; short allows jobs of 120 s"),
         ("cluster.constraint=refused", "SLURM refuses a worker .*Invalid feature.*=refused"),
-        ("cluster.sbatch={mem:5G}", "sbatch: got mem:5G: None; wanted long options with values"),
+        ("cluster.sbatch={mem:5G}", "sbatch: got mem:5G: None; wanted long options"),
         (
             "cluster.sbatch={mem: 5G}",
             "sbatch: got mem; wanted options that lra does not set itself",
@@ -122,7 +122,7 @@ def test_all_obstacles_are_told_at_once(slurm: FakeSlurm) -> None:
         "'other' is not available to you",
         "holds %",
         "needs 1 GPUs",
-        "short allows 0.0333 at",
+        "at most 0.0333, the limit of short",
     ):
         assert said.count(part) == (2 if "GPUs" in part else 1), said
     with pytest.raises(ConfigError) as caught:
@@ -253,7 +253,7 @@ def test_jobs_of_another_cluster_are_not_known_by_their_numbers(slurm: FakeSlurm
     engine = engine_of(["cluster=slurm"]).engine
     started = StartedJobs("mine-1f", {"cluster": "far", "user": str(os.getuid())}, ["5"])
     slurm.answer("squeue", "5|RUNNING|None|lra-mine-1f\n")
-    with pytest.raises(ConfigError, match=r"to the cluster 'far', and this is 'near': run the"):
+    with pytest.raises(ConfigError, match=r"to the cluster 'far', but this is 'near': run the"):
         engine.states([started])
 
 
@@ -272,7 +272,7 @@ def test_jobs_of_another_user_are_asked_for_by_that_user(
     assert engine.states([started]) == {"5": ("running", "")}, "operators see them"
     denied = "scancel: error: Kill job error on job id 5: Access/permission denied"
     (slurm.folder / "bin" / "scancel").write_text(f"#!/bin/sh\necho '{denied}' >&2; exit 210\n")
-    with pytest.raises(ConfigError, match="denied; the owner of the job can end it"):
+    with pytest.raises(ConfigError, match="denied; only the owner of the job can end it"):
         engine.stop(["5"])
     over = "scancel: error: Kill job error on job id 5: Invalid job id specified"
     (slurm.folder / "bin" / "scancel").write_text(f"#!/bin/sh\necho '{over}' >&2; exit 1\n")
@@ -417,7 +417,7 @@ def test_a_dry_run_shows_the_script_and_submits_nothing(
     assert main(["submit", *words, "cluster.partition=mian"]) == 2
     assert "did you mean 'main'" in capsys.readouterr().err
     assert main(["submit", *words, "cluster.partition=short"]) == 2
-    assert "short allows 0.0333 at most" in capsys.readouterr().err
+    assert "at most 0.0333, the limit of short" in capsys.readouterr().err
     monkeypatch.setenv("PATH", "")
     assert main(["submit", *words, "cluster.partition=other"]) == 2
     said = capsys.readouterr()

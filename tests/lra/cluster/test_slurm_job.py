@@ -85,4 +85,6 @@ def test_a_controller_that_does_not_queue_again_is_one_sentence(
     with pytest.raises(SystemExit, match="1"):
         WorkerJob(["true"], tmp_path, requeue=True, seconds=None).checkpoint()
     said = capsys.readouterr().err
-    assert "is not requeued (Requested operation is presently disabled); rerun" in said
+    assert (
+        "SLURM does not requeue this job (Requested operation is presently disabled); rerun" in said
+    )

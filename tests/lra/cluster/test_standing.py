@@ -54,7 +54,7 @@ def test_a_worker_that_was_killed_here_is_gone(watcher: Watcher) -> None:
     (worker,) = watcher.look().workers
     assert (worker["doing"], worker["cells"]) == (KILLED, {})
     assert "worker mine: gone (killed), no finished run" in seen(watcher)
-    assert "1 worker ended: somebody killed it" in seen(watcher)
+    assert "1 worker ended: somebody killed the worker" in seen(watcher)
     state.about |= {"place": "another machine"}
     state.write()
     assert "worker mine: running" in seen(watcher), "of another machine nothing is known"
@@ -70,7 +70,7 @@ def test_cells_without_their_data_are_told_and_are_no_good_end(
         watcher.store.write(plan.cell(place), [lacks], (), {})
     capsys.readouterr()
     assert main(["watch", "some", "--results", str(plan.root)]) == 1
-    assert f"and 1 more: {why} (lra show " in capsys.readouterr().out
+    assert f"and 1 more ended as skipped: {why} (lra show " in capsys.readouterr().out
 
 
 def test_skipped_cells_are_counted_apart_and_the_report_is_told_until_it_is_written(
@@ -89,7 +89,7 @@ def test_skipped_cells_are_counted_apart_and_the_report_is_told_until_it_is_writ
     assert "2 of 2 runs have ended (100%): 1 ok, 1 skipped, 0 running" in seen(watcher)
     assert "a worker is writing the report" in seen(watcher)
     worker.over(0, "")
-    assert "the report: not written yet; type lra report --sweep some" in seen(watcher)
+    assert "the report must still be written: type lra report --sweep some" in seen(watcher)
     (plan.folder / DONE).write_text(json.dumps({"plan": plan.head["made"]}))
     assert "written" not in seen(watcher)
     assert watcher.look().unwritten == ""
@@ -118,7 +118,7 @@ def test_progress_and_time_are_those_of_the_cell_that_runs(
     later(monkeypatch, 5 * HOUR)
     again = watcher.look()
     assert (again.per_hour, again.left_s) == (stopped.per_hour, None)
-    assert f"no worker is active. To resume: lra work some --results {plan.root}, or rerun" in seen(
+    assert f"no worker is active. To resume: type lra work some --results {plan.root}, or" in seen(
         watcher
     )
 

@@ -66,7 +66,7 @@ def test_workers_of_which_one_is_killed_make_the_rows_of_one_sweep(
     assert len(logs) == 3
     assert all(text.strip() for text in logs.values())
     told = "".join(logs.values())
-    assert told.count("writing its report") == 1
+    assert told.count("this worker writes the report") == 1
     assert told.count("some has ended, 4 runs: 4 ok") == 2
     assert (shared / "reports/some/report.md").is_file()
     capsys.readouterr()
@@ -155,7 +155,7 @@ def test_a_worker_told_by_sigusr1_saves_and_gives_its_cell_back(
 @pytest.mark.parametrize(
     ("damage", "wanted"),
     [
-        (lambda head: {**head, "schema": 99}, "has schema 99, and this lra reads 2"),
+        (lambda head: {**head, "schema": 99}, "has schema 99, but this lra reads schema 2"),
         (lambda head: {**head, "bytes": head["bytes"] + 1}, "is damaged"),
         (
             lambda head: {**head, "sources": {**head["sources"], "models.mixer": "0" * 64}},

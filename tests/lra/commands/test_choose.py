@@ -152,7 +152,7 @@ def test_an_interrupted_command_goes_on_where_it_was(
     assert main(words) == 130
     out, said = capsys.readouterr()
     assert out == ""
-    assert "counting families (model=linear,s4 counts only these two): 1 of 3\n" in said
+    assert "counting families (to count only two, set model=linear,s4): 1 of 3\n" in said
     begun.clear()
     left[0] = 4
     assert main(words) == 0

@@ -98,7 +98,7 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
             ["linaer", "sdpa", "--sweep", "mine"],
             "no results of 'linaer' in sweep mine: did you mean 'linear'? Known models: linear, ",
         ),
-        (["linear", "sdpa linear"], "no stored run meets 'sdpa linear': remove one"),
+        (["linear", "sdpa linear"], "no stored run meets all of 'sdpa linear': remove"),
         (["linear", "linear"], "'linear' and 'linear' share 12 results"),
         (["seed=0", "seed=1"], "seed=0 has seed 0, model linear and sdpa, optim"),
         (["linear", "peak_learning_rat=1"], "unknown setting 'peak_learning_rat': did you mean"),
@@ -113,7 +113,7 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
         (["linear", "sdpa", "--sweep", "mien"], "unknown sweep 'mien': did you mean 'mine'?"),
         (
             ["linear", "sdpa seed=0", "--where", "seed=1"],
-            "no stored run meets 'sdpa seed=0 seed=1'",
+            "no stored run meets all of 'sdpa seed=0 seed=1'",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_file_of_matplotlib_with_a_size_beyond_reason_is_refused(tmp_path: Pat
         ("savefig.dpi: 1000000", "line 1.savefig.dpi: got '1000000'; wanted numbers from 10"),
         ("figure.figsize: 30, 2\nsavefig.dpi: 1200", "that are 36,000 dots wide"),
         ("lines.linewidth: -1", "lines.linewidth: got '-1'; wanted numbers from 0"),
-        ("\udcff", "not UTF-8"),
+        ("\udcff", "save the file as UTF-8"),
     ):
         path.write_bytes(text.encode(errors="surrogateescape"))
         with pytest.raises(ConfigError, match=re.escape(told)):

@@ -294,7 +294,7 @@ def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
     ending = isolate.run(say, logged(tmp_path), on_message=heard.append)
     assert ending.status is Status.ok
     (warned,) = (each.text for each in heard if isinstance(each, Event))
-    assert "the dashboard does not have this run" in warned
+    assert "this run is missing or incomplete in the dashboard" in warned
     assert [each for each in heard if isinstance(each, Measurement)] == ROWS
 
 

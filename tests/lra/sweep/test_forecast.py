@@ -90,7 +90,7 @@ def test_a_reference_is_no_part_of_what_a_model_needs_and_does_not_refuse_it(mon
     assert both.whole_bytes == both.reference_need_bytes > both.need_bytes
     (one,) = planned(*cost, f"hardware.memory_limit_bytes={both.whole_bytes - 1}")
     said = _expected(Forecaster().of(one))[1]
-    assert re.search("but the reference softmax needs .* GiB of memory, and only", said)
+    assert re.search("the reference softmax needs .* GiB of memory, but only", said)
     of = Costs.of
 
     def refusing(self, run, passes):
@@ -282,7 +282,9 @@ def test_a_count_that_takes_too_long_ends_in_the_middle_of_a_pass() -> None:
     costs = Costs(until=time.monotonic() + 3600)
     costs.of(run, passes)
     begun = Costs(until=time.monotonic() + 0.001)
-    with pytest.raises(Uncounted, match="counting it would take too long here; `lra plan` counts"):
+    with pytest.raises(
+        Uncounted, match="counting this run would take too long here; `lra plan` counts"
+    ):
         begun.of(run, passes)
     begun.until = float("inf")
     assert begun.of(run, passes) == costs.of(run, passes)

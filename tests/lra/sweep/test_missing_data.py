@@ -48,7 +48,7 @@ def test_a_missing_data_set_leaves_the_other_columns_alive(tmp_path, cache, caps
 
     assert main([*words, "runner.dry_run=true"]) == 0
     said = capsys.readouterr().out
-    assert "the data of its task were missing; the data of its task are missing (" in said
+    assert "the data of this run were missing; the data of this run are missing (" in said
     assert "2 runs in" in said
     assert "1 done, 1 to do" in said
 
@@ -89,7 +89,7 @@ def test_a_preset_lists_its_cells_where_the_data_decide_the_vocabulary(tmp_path,
     enwik8, pg19, told, files, last = capsys.readouterr().out.splitlines()
     assert "on enwik8, seed 0, protocol compressive: never run" in enwik8
     assert (
-        "on pg19, seed 0, protocol compressive: never run; the data of its task are missing ("
+        "on pg19, seed 0, protocol compressive: never run; the data of this run are missing ("
         in pg19
     )
     assert f"{cache / 'downloads' / 'pg19'} is missing; put train/ID.txt" in told

@@ -118,7 +118,7 @@ def test_changed_code_is_named_by_module(tmp_path, capsys, cell) -> None:
 def test_older_cells_have_no_record_of_their_sources(tmp_path, capsys, cell) -> None:
     results = tmp_path / "results"
     write(results, cell, fingerprint="0123456789ab", sources={})
-    assert "code changed since it ran (which files changed is not recorded)" in line_of(
+    assert "code changed since it ran (lra did not record which files changed)" in line_of(
         results, capsys, "model=linear"
     )
     (file,) = results.glob("cells/*/*/environment-*.json")
@@ -140,7 +140,7 @@ def test_damaged_rows(tmp_path, capsys, cell) -> None:
     write(results, cell)
     (file,) = results.glob("cells/*/*/rows-*.jsonl")
     file.write_text(file.read_text()[:-9])
-    assert "its stored rows are damaged: " in line_of(results, capsys, "model=linear")
+    assert "the stored rows of this run are damaged: " in line_of(results, capsys, "model=linear")
 
 
 def test_a_checkpoint_says_where_it_goes_on(tmp_path, capsys, cell) -> None:
@@ -160,13 +160,13 @@ def test_a_claim_and_a_training_are_named(tmp_path, capsys) -> None:
         assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert (
-        "never run; another sweep is working on it; it starts after the training "
-        f"{first.cell.key}; its time is unknown (Extrapolate does not "
+        "never run; this run is claimed, because another sweep is working on it; this run starts "
+        f"after the training {first.cell.key}; the time of this run is unknown (Extrapolate does "
     ) in lines[1]
     write(results, first.cell, Status.diverged)
     assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "its status will be skipped (" in lines[1]
+    assert "this run will get the status skipped (" in lines[1]
 
 
 def test_weights_that_are_gone_are_made_again(tmp_path, capsys) -> None:
@@ -177,7 +177,7 @@ def test_weights_that_are_gone_are_made_again(tmp_path, capsys) -> None:
     assert main(["run", *WORDS, f"results={results}", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "to do" in lines[0]
-    assert "its weights are missing, and " in lines[0]
+    assert "the weights of this run are missing, and " in lines[0]
 
 
 def test_what_is_kept_of_the_sources_is_what_the_fingerprint_hashes(tmp_path, cell) -> None:

@@ -55,7 +55,7 @@ def test_a_dry_run_has_hours_and_memory_for_a_machine_that_is_not_here(tmp_path:
     words = (*words, "model=softmax,linear", "hardware=h100", f"results={tmp_path}")
     lines = [*overview(sweep(*words, "hardware.memory_limit_bytes=8000000000"))]
     assert re.search(
-        r"; \d h( \d+ min)?, but the model needs 13.\d GiB of memory, and only 7.45 GiB are",
+        r"; \d h( \d+ min)?; the model needs 13.\d GiB of memory, but only 7.45 GiB are",
         lines[0],
     )
     assert "are available" not in lines[1]

@@ -136,7 +136,7 @@ def test_names_in_a_plan_lead_nowhere(plan: StoredPlan, tmp_path: Path) -> None:
         raw = json.dumps({**content, **change}).encode()
         index.write_bytes(raw)
         resealed(head, index_digest=digest_of(raw))
-        with pytest.raises(BadPlan, match="is no valid key"):
+        with pytest.raises(BadPlan, match="is no key of a run"):
             StoredPlan(plan.folder)
 
 

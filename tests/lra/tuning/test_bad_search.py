@@ -22,7 +22,7 @@ CASES = [
     ((RATE, "search.metric=bits_per_character"), "unknown metric of task=mqar"),
     ((RATE, "seed=0,1"), "search.seeds and search.final_seeds"),
     ((RATE, "seed=3"), "search.seeds and search.final_seeds"),
-    ((), "has nothing to search"),
+    ((), "needs an option with a range"),
     (("optim.nothing=interval(0, 1)",), "unknown option 'nothing'"),
     (("model=linear,performer", "model.mixer.features=choice(64, 128)"),
      "If only one family has an option, set its range in search.for_model"),
@@ -165,14 +165,14 @@ def test_a_task_without_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 ANOTHER = [
-    (("optim.clip=interval(0.5, 2)",), "another params"),
-    ((RATE, "search.draw=1"), "another draw"),
-    ((RATE, "search.metric=loss"), "another metric"),
-    ((RATE, "search.rungs=[0.9]"), "another rungs"),
-    ((RATE, "search=random"), "another sampler"),
+    (("optim.clip=interval(0.5, 2)",), "got params="),
+    ((RATE, "search.draw=1"), "got draw="),
+    ((RATE, "search.metric=loss"), "got metric="),
+    ((RATE, "search.rungs=[0.9]"), "got rungs="),
+    ((RATE, "search=random"), "got sampler="),
     ((RATE, "optim.steps=90"), ": got arguments="),
     ((RATE, "search.trials=2"), "wanted at least"),
-    ((RATE, "search.final_seeds=[1]"), "another final_seeds"),
+    ((RATE, "search.final_seeds=[1]"), "got final_seeds="),
 ]
 
 
