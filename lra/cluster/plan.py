@@ -348,6 +348,6 @@ def cell_of(record: Mapping[str, Any]) -> Cell:
     )
     if cell.key != record["key"]:
         raise BadPlan(
-            f"the plan has {record['key']} in place of the key {cell.key}: {SUBMIT_AGAIN}"
+            f"the plan has the key {record['key']} for the run {cell.key}: {SUBMIT_AGAIN}"
         )
     return cell

@@ -129,7 +129,7 @@ def merge_records(new: Sequence[Record], before: Sequence[Record]) -> list[Recor
 
     Args:
         new: The cells of this submission.
-        before: Those of the earlier one that are not in `new`.
+        before: The cells of the earlier submission that are not in `new`.
     """
     former = [r for r in before if is_current(known_sources(r["sources"], r["config"]["plugins"]))]
     keys = {record["key"] for record in [*new, *former]}
@@ -160,7 +160,8 @@ class PlanFile:
         """Return the place of a part in the file, after writing it if no equal one is there."""
         before = self._by_object.get(id(value))
         if before is not None:
-            return before[1]
+            _, place = before
+            return place
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         if text not in self._by_text:
             self._by_text[text] = self.add(text)
@@ -268,6 +269,7 @@ def _write_plan(folder: Path, everything: Sequence[Record], about: Mapping[str, 
     }
 
     def number(table: str, value: object) -> int:
+        """Return the number of a value in a table, to which a new value is added."""
         return tables[table].setdefault(json.dumps(value), len(tables[table]))
 
     entries: list[list[Any]] = []

@@ -216,19 +216,19 @@ class SlurmEngine:
 
     def resources_of(self, group: WorkerGroup, there: Sequence[site.Partition]) -> Resources:
         """Return the resources that one worker of a group requests from SLURM."""
-        cells = group.resources
-        gpus = cells.gpus if self.gpus is None else self.gpus
-        cpus = cells.cpus if self.cpus is None else self.cpus
+        needed = group.resources
+        gpus = needed.gpus if self.gpus is None else self.gpus
+        cpus = needed.cpus if self.cpus is None else self.cpus
         memory = None if self.memory_gb is None else int(self.memory_gb * GIB)
-        if memory is None and cells.memory_bytes is not None and not gpus:
-            memory = math.ceil(HEADROOM * cells.memory_bytes / GIB) * GIB
+        if memory is None and needed.memory_bytes is not None and not gpus:
+            memory = math.ceil(HEADROOM * needed.memory_bytes / GIB) * GIB
         if memory is None:
             memory = _share(cpus, gpus, there)
         limits = [part.seconds for part in there]
         limit = None if None in limits else max((s for s in limits if s is not None), default=None)
         return Resources(
             gpus=gpus, cpus=cpus, memory_bytes=memory,
-            seconds=_minutes(time_of(cells.seconds, self.hours, limit)),
+            seconds=_minutes(time_of(needed.seconds, self.hours, limit)),
         )  # fmt: skip
 
     def _check_python(self, there: Sequence[site.Partition]) -> None:

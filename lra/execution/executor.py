@@ -124,7 +124,7 @@ class Executor:
         """The cells of each comparison that runs now, by the name of its job."""
 
     def run(self) -> SweepOutcome:
-        """Run what the plan gives until there is no more, a signal comes or the storage refuses."""
+        """Run all groups of the plan; a signal, a storage fault or the time limit ends it."""
         with closing(self.plan.groups()) as groups:
             for group in groups:
                 self._run(group)
@@ -133,16 +133,16 @@ class Executor:
         return self.outcome
 
     def _cause(self) -> str | None:
-        """Return what ends the work, other than a signal; None for nothing."""
+        """Return why all work must stop, apart from signals; None: it need not stop."""
         if self.outcome.refused:
-            return "the storage cannot be written"
+            return "the results folder cannot be written"
         if time.monotonic() < self.until:
             return None
         self.outcome.late = True
         return "the time limit of the sweep is over (runner.sweep_timeout_s)"
 
     def _run(self, group: CellGroup) -> None:
-        """Run cells, those of several processes before those of one."""
+        """Run the cells of a group until all have ended, those of several processes first."""
         sharers, self.crowd = len(group.places.all) * group.sharers, group.crowd
         try:
             self.outcome.stopped_by = isolate.pool(
@@ -153,14 +153,15 @@ class Executor:
                 on_end=self._on_end,
                 stop=self._cause,
             )
-            for running in [*self.running.values()]:  # probed, and not compared any more
+            for running in [*self.running.values()]:  # they were probed, but not compared
                 stopped = self.outcome.stopped_by
                 why = self.outcome.refused or self._cause()
                 why = why if stopped is None else f"interrupted by {stopped.name}"
                 self._leave(running.cell, why)
         finally:
             while self.running:
-                self.running.popitem()[1].claimed.claim.release()
+                _, running = self.running.popitem()
+                running.claimed.claim.release()
 
     def _jobs(self, lane: Iterator[Sequence[ClaimedCell]], sharers: int) -> Iterator[isolate.Job]:
         """Yield the jobs of the cells of a lane; those whose end is known already need no job."""
@@ -290,9 +291,7 @@ class Executor:
         (running,) = cells
         cell, outcome = running.cell, self.outcome
         if succeeded and running.probed is not None:
-            self.board.advance(
-                cell, Progress(phase="waiting for other runs of the same comparison")
-            )
+            self.board.advance(cell, Progress(phase="waiting for other runs of its comparison"))
             return
         if not ending.interrupted:
             labels = NO_DATA if ending.no_data else {}
@@ -320,11 +319,8 @@ class Executor:
             except OSError:
                 raise
             except (TypeError, ValueError) as error:  # a runner has yielded what JSON cannot hold
-                rows = [
-                    failure_row(
-                        cell, Status.crashed, f"the results of this run cannot be stored: {error}"
-                    )
-                ]
+                reason = f"the results of this run cannot be stored: {error}"
+                rows = [failure_row(cell, Status.crashed, reason)]
                 stays = self._write(running, rows, [])
         except OSError as error:
             self._leave(running.cell, self._refuse(error))
@@ -341,13 +337,13 @@ class Executor:
         self._end(cell, f"{status}: {why}", status)
 
     def _end(self, cell: Cell, outcome: str, status: str) -> None:
-        """Release the claim of a cell, and tell board and plan how it ended."""
+        """Release the claim of a cell, and report to board and plan how it ended."""
         self.running.pop(cell.key).claimed.claim.release()
         self.board.finish(cell, outcome, status)
         self.plan.ended(cell.key, status)
 
     def _refuse(self, error: OSError) -> str:
-        """Take note that the storage refuses to write, which stops all work; return its message.
+        """Record that the storage refuses to write, which stops all work; return the message.
 
         An error that is no fault of the storage is raised again.
         """
@@ -358,7 +354,7 @@ class Executor:
         return fault.words
 
     def _note(self, fault: StorageFault) -> None:
-        """Keep the first fault of the storage for the outcome."""
+        """Store a fault of the storage in the outcome, unless an earlier one is there."""
         if self.outcome.refused is None:
             self.outcome.refused, self.outcome.may_pass = fault
 

@@ -156,15 +156,15 @@ class MemoryPlan:
         for planned in self.waiting:
             kinds.setdefault(kind_of(planned), []).append(planned)
         for group in kinds.values():
-            lines = curves(planned.cell for planned in group)
+            by_curve = curves(planned.cell for planned in group)
             lanes: dict[int, list[PlannedCell]] = {}
             for planned in group:
                 lanes.setdefault(processes(planned.run), []).append(planned)
-            claimed = {width: self._claim_together(lane, lines) for width, lane in lanes.items()}
+            claimed = {width: self._claim_together(lane, by_curve) for width, lane in lanes.items()}
             yield CellGroup(claimed, places_for(group))
 
     def _claim_together(
-        self, lane: Sequence[PlannedCell], lines: Mapping[str, Sequence[Cell]]
+        self, lane: Sequence[PlannedCell], by_curve: Mapping[str, Sequence[Cell]]
     ) -> Iterator[Sequence[ClaimedCell]]:
         """Yield sets of claimed cells that are timed together; any other cell comes alone."""
         together: dict[object, list[PlannedCell]] = {}
@@ -173,15 +173,15 @@ class MemoryPlan:
         for cells in together.values():
             with ExitStack() as on_error:
                 claimed = []
-                for claimed_cell in self._claim_each(cells, lines):
+                for claimed_cell in self._claim_each(cells, by_curve):
                     on_error.callback(claimed_cell.claim.release)
                     claimed.append(claimed_cell)
-                on_error.pop_all()
+                on_error.pop_all()  # without an error, the claims stay with the cells
             if claimed:
                 yield claimed
 
     def _claim_each(
-        self, lane: Sequence[PlannedCell], lines: Mapping[str, Sequence[Cell]]
+        self, lane: Sequence[PlannedCell], by_curve: Mapping[str, Sequence[Cell]]
     ) -> Iterator[ClaimedCell]:
         """Yield the cells that this process can claim; print why another cell is skipped."""
         store, titles = self.sweep.store, self.sweep.titles
@@ -205,8 +205,8 @@ class MemoryPlan:
                 if is_done(planned, store) and not gone:
                     self._leave(cell, "another sweep has just finished this run", Status.ok)
                     continue
-                on_return.pop_all()
-                yield ClaimedCell(planned, claim, lines.get(curve(cell), ()) if lines else ())
+                on_return.pop_all()  # from here on, the claim stays with the cell
+                yield ClaimedCell(planned, claim, by_curve.get(curve(cell), ()) if by_curve else ())
 
     def _leave(self, cell: Cell, why: str, status: str = LEFT) -> None:
         self.board.finish(cell, why, status)

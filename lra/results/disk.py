@@ -123,7 +123,7 @@ def data(results: Path) -> Iterator[Item]:  # noqa: ARG001
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         if path.is_dir() and path.name not in ("locks", "hashes") and path.name[0] != ".":
             yield Item(
-                "data", path.name, [path], [], "lra prepares them again when a run needs them"
+                "data", path.name, [path], [], "lra prepares these data again when a run needs them"
             )
 
 

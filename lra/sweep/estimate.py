@@ -30,7 +30,7 @@ BASES = {
     "stored": "similar stored runs took this long",
     "corrected": "the operations are counted, and stored runs correct the result",
     "counted": "counted",
-    "scaled": "this is scaled from different stored runs",
+    "scaled": "the time is scaled from different stored runs",
 }
 """What an estimate is based on, the most certain first."""
 

@@ -292,13 +292,13 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
             example,
             model=["linear"],  # type: ignore[call-arg]
         ),
-        "optim.peak_learning_rate=tag(log, interval(0.01, 0.0001)): wanted": lambda: lra.search(
+        "optim.peak_learning_rate=tag(log, interval(0.01, 0.0001)): got 0.01": lambda: lra.search(
             "model=linear task.source=sample",
             params={"optim.peak_learning_rate": ("log", 1e-2, 1e-4)},
         ),
         "unknown model 'lineer'": lambda: lra.search(model="lineer", params=RANGES),
         "got Family, a class or module; wanted a name": lambda: lra.run(model=Family),
-        "got no name; wanted two or more; the results have gated": lambda: lra.compare("example"),
+        "got no name; wanted two or more names; the results have": lambda: lra.compare("example"),
         "got 1 name, 'linear'": lambda: lra.compare(example, "linear"),
         "wanted two or more names, for example a b; the": lambda: lra.compare(example, "a,b"),
         "got a DataFrame; wanted a path": lambda: lra.report(example),  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_other_code_of_the_same_cell_counts_as_alike(tmp_path: Path) -> None:
 def test_other_models_and_lengths_are_scaled_and_said_so(tmp_path: Path) -> None:
     keep(Store(tmp_path), planned("model=sdpa", "optim.steps=50")[0].cell, 50.0)
     line = announced(planned("model=linear", "optim.steps=200"), Store(tmp_path), "adhoc")
-    assert line == "1 run to do, very roughly 3 min (this is scaled from different stored runs)"
+    assert line == "1 run to do, very roughly 3 min (the time is scaled from different stored runs)"
 
 
 @pytest.mark.parametrize("name", ["device", "runner", "mode"])
