@@ -75,13 +75,13 @@ class SharedPlan:
             with ExitStack() as on_exit:
                 timed = self.claiming.plan.entries[place].timed
                 fault = on_exit.enter_context(machine(alone=timed, waiting=self._wait_for_machine))
-                crowd = self._crowd(fault) if timed else ""
+                crowd = self._report_crowd(fault) if timed else ""
                 first = self.claiming.take(place)
                 if first is None:
                     continue
                 on_exit.callback(first.claim.release)
-                if (why := self._not_here(first)) is not None:
-                    self.claiming.set_aside[self._place(first.planned.cell.key)] = why
+                if (why := self._why_not_here(first)) is not None:
+                    self.claiming.set_aside[self._find_place(first.planned.cell.key)] = why
                     continue
                 self._prepare(first)
                 if remark := self.logger.check():
@@ -90,19 +90,19 @@ class SharedPlan:
                 limit = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
                 yield CellGroup(
                     lanes={processes(first.planned.run): self._similar_cells(first)},
-                    places=self._places(first),
+                    places=self._find_places(first),
                     sharers=1 if timed else min(self.options.peers, limit),
                     crowd=crowd,
                 )
                 return
 
-    def _place(self, key: str) -> int:
+    def _find_place(self, key: str) -> int:
         return self.claiming.plan.places[key]
 
-    def _entry(self, taken: ClaimedCell) -> PlanEntry:
-        return self.claiming.plan.entries[self._place(taken.planned.cell.key)]
+    def _find_entry(self, taken: ClaimedCell) -> PlanEntry:
+        return self.claiming.plan.entries[self._find_place(taken.planned.cell.key)]
 
-    def _crowd(self, fault: str) -> str:
+    def _report_crowd(self, fault: str) -> str:
         """Return what may disturb a timed cell, and log it once; "" if nothing may."""
         if fault and not self.unlocked:
             self.board.say(
@@ -119,7 +119,7 @@ class SharedPlan:
         self.board.say(why, always=True)
         self.state.say("waiting for the machine")
 
-    def _places(self, taken: ClaimedCell) -> Places:
+    def _find_places(self, taken: ClaimedCell) -> Places:
         """Return the devices or cores for cells like this one, which peers do not use."""
         run, options = taken.planned.run, self.options
         return shared_places(
@@ -130,12 +130,12 @@ class SharedPlan:
             share=(options.number, options.peers),
         )
 
-    def _not_here(self, taken: ClaimedCell) -> str | None:
+    def _why_not_here(self, taken: ClaimedCell) -> str | None:
         """Return why a cell cannot run here, such as too few devices; None: it can."""
         cell, hardware = taken.planned.cell, taken.planned.run.hardware
         try:
-            self._places(taken)
-            if not self._entry(taken).timed:
+            self._find_places(taken)
+            if not self._find_entry(taken).timed:
                 return None
             device = Lookups().device_of(hardware)
         except ValueError as error:
@@ -151,7 +151,7 @@ class SharedPlan:
 
     def _prepare(self, taken: ClaimedCell) -> None:
         """Prepare the data of a cell, once, and remember in `data` whether that failed."""
-        name = self._entry(taken).data
+        name = self._find_entry(taken).data
         if name not in self.data:
             task = taken.planned.run.task
             self.state.say(f"preparing {task.spec.name}")
@@ -162,7 +162,7 @@ class SharedPlan:
         """Yield the first cell, then claim and yield others with the same runner and resources."""
         # The device may have another name than on the machine that planned the cells.
         device = Lookups().device_of(first.planned.run.hardware)
-        entry, kind = self._entry(first), _kind(first)
+        entry, kind = self._find_entry(first), _kind_key(first)
         yield [self._note_start(first, device)]
         for place in self.claiming.possible(entry.runner):
             other = self.claiming.plan.entries[place]
@@ -175,7 +175,7 @@ class SharedPlan:
             taken = self.claiming.take(place)
             if taken is None:
                 continue
-            if _kind(taken) == kind:
+            if _kind_key(taken) == kind:
                 yield [self._note_start(taken, device)]
             else:
                 taken.claim.release()  # it needs other places, though as many cores
@@ -183,10 +183,10 @@ class SharedPlan:
     def _note_start(self, taken: ClaimedCell, device: str) -> ClaimedCell:
         """Record that a claimed cell is about to start; return it with its data and device set."""
         planned = taken.planned
-        planned.no_data = self.data[self._entry(taken).data] or None
+        planned.no_data = self.data[self._find_entry(taken).data] or None
         planned.cell = replace(planned.cell, columns={**planned.cell.columns, "device": device})
         key = planned.cell.key
-        self.board.numbers[key] = str(self._place(key) + 1)
+        self.board.numbers[key] = str(self._find_place(key) + 1)
         self.state.begin(key, self.board.titles[key])
         self.count += 1
         return taken
@@ -199,11 +199,11 @@ class SharedPlan:
         """Record how a cell ended, and that this worker does not take it again."""
         self.state.end(key, status)
         if status in UNENDED:
-            self.claiming.set_aside[self._place(key)] = "a signal stopped the run here"
+            self.claiming.set_aside[self._find_place(key)] = "a signal stopped the run here"
         else:
-            self.claiming.over.add(self._place(key))
+            self.claiming.over.add(self._find_place(key))
 
 
-def _kind(taken: ClaimedCell) -> tuple[object, ...]:
+def _kind_key(taken: ClaimedCell) -> tuple[object, ...]:
     """Return a key that is equal for cells that can run in one group."""
     return (*kind_of(taken.planned), processes(taken.planned.run))

@@ -73,7 +73,7 @@ class Claiming:
         self.until, self.whole_s = until, None if until is None else until - time.time()
         self.short_of_time = False
         """Whether a timed cell, which cannot be interrupted, was not taken for lack of time."""
-        self.order = _order(plan.entries, fitting, plan.groups, random.Random(worker))
+        self.order = _order_places(plan.entries, fitting, plan.groups, random.Random(worker))
 
     def look(self) -> None:
         """Read which cells are claimed now."""
@@ -182,23 +182,23 @@ class Claiming:
             on_return.callback(claim.release)
             self.store.see_anew(entry.key)
             if self._lost_weights(place) if again else not self.is_over(place):
-                planned = self._planned(place)
+                planned = self._load_planned(place)
                 planned.again = again
                 if again or not is_done(planned, self.store):
-                    taken = ClaimedCell(planned, claim, self._shorter(place))
+                    taken = ClaimedCell(planned, claim, self._list_shorter(place))
                     on_return.pop_all()  # the claim stays with the cell
                     return taken
                 self.over.add(place)
         return None
 
-    def _planned(self, place: int) -> PlannedCell:
+    def _load_planned(self, place: int) -> PlannedCell:
         """Return a cell of the plan with its typed run and the trainings that it starts from."""
         plan, cell = self.plan, self.plan.cell(place)
         names, sources = plan.record(place)["starts_from"], plan.entries[place].trainings
         trainings = {name: plan.cell(source) for name, source in zip(names, sources, strict=True)}
         return PlannedCell(cell, typed(cell.config, self.tasks), trainings)
 
-    def _shorter(self, place: int) -> list[Cell]:
+    def _list_shorter(self, place: int) -> list[Cell]:
         """Return the cells of the same curve at shorter lengths, the longest first."""
         shorter: list[Cell] = []
         before = self.plan.entries[place].shorter
@@ -208,7 +208,7 @@ class Claiming:
         return shorter
 
 
-def _order(
+def _order_places(
     entries: Sequence[PlanEntry],
     places: Sequence[int],
     groups: Sequence[WorkerGroup],

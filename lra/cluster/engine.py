@@ -189,9 +189,9 @@ def engine_of(words: Sequence[str]) -> ChosenEngine:
             name = text
         else:
             by_key[key.removeprefix(f"{GROUP}.")] = parse(text, key)
-    node = _node(name)
+    node = _read_node(name)
     for key in by_key.keys() - node.keys():
-        if others := [other for other in names(GROUP) if key in _node(other)]:
+        if others := [other for other in names(GROUP) if key in _read_node(other)]:
             raise ConfigError(
                 f"{GROUP}.{key} is an option of {GROUP}={' and '.join(others)}: got {GROUP}={name}"
             )
@@ -199,7 +199,7 @@ def engine_of(words: Sequence[str]) -> ChosenEngine:
     return ChosenEngine(name, build_engine(options), options)
 
 
-def _node(name: str) -> Mapping[str, Any]:
+def _read_node(name: str) -> Mapping[str, Any]:
     """Return the content of an engine's YAML file. Raises ConfigError if there is none."""
     existing = names(GROUP)
     if name not in existing:
@@ -214,7 +214,7 @@ def started_by(submission: Mapping[str, Any]) -> Engine:
     Its class comes from lra's file of this name. A class that the submission names is ignored,
     because a stored file must not decide which code runs.
     """
-    node = _node(str(submission["cluster"]))
+    node = _read_node(str(submission["cluster"]))
     return build_engine({**submission["options"], "class_path": node["class_path"]})
 
 

@@ -136,7 +136,7 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
             if state == FORGOTTEN:
                 parts.append(f"{count:,} ended long ago ({standing.cluster} forgot them)")
             elif state == QUEUED and standing.reasons:
-                why = "; ".join(_explained(*pair) for pair in standing.reasons.most_common())
+                why = "; ".join(_explain(*pair) for pair in standing.reasons.most_common())
                 parts.append(f"{count:,} {state} ({why})")
             else:
                 parts.append(f"{count:,} {state.replace('_', ' ')}")
@@ -152,7 +152,7 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
             )
 
 
-def _explained(reason: str, count: int) -> str:
+def _explain(reason: str, count: int) -> str:
     """Return the number of jobs that wait for a reason, with the meaning of the reason."""
     meaning = next((text for part, text in MEANINGS if part in reason), "")
     return f"{count:,} {reason}: {meaning}" if meaning else f"{count:,} {reason}"

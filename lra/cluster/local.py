@@ -72,8 +72,8 @@ class LocalEngine:
         ids = [job for submission in started for job in submission.ids]
         for submission in started:
             if not submission.ids and submission.place == self.place():
-                ids += _marked(submission.mark)
-        return {job: JobState(_state(job)) for job in ids}
+                ids += _find_marked(submission.mark)
+        return {job: JobState(_find_state(job)) for job in ids}
 
     def output(self, plan: Path, job: str) -> Path | None:
         """Return None: the id of a process does not lead to the file of its output."""
@@ -83,7 +83,7 @@ class LocalEngine:
     def stop(self, ids: Sequence[str]) -> None:
         """Send SIGTERM to every process that still runs, and to its workers."""
         for job in ids:
-            if _state(job) == RUNNING:
+            if _find_state(job) == RUNNING:
                 _, pid, *_ = job.split(":")
                 try:
                     os.killpg(int(pid), signal.SIGTERM)
@@ -106,7 +106,7 @@ def start_ticks(pid: int) -> int:
     return 0 if dead else start or 0
 
 
-def _state(job: str) -> str:
+def _find_state(job: str) -> str:
     """Return whether the process with an id is running, ended or elsewhere: see `job_id`."""
     host, pid, start, place = job.split(":")
     if place != place_mark():  # this machine before it was restarted, or another one
@@ -128,7 +128,7 @@ def _group_lives(leader: int) -> bool:
     return False
 
 
-def _marked(mark: str) -> Iterator[str]:
+def _find_marked(mark: str) -> Iterator[str]:
     """Yield the ids of processes that run `lra work` and were started with a mark."""
     variable = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):

@@ -65,10 +65,10 @@ def machine(*, alone: bool, waiting: Callable[[], None]) -> Iterator[str]:
             while (gate_socket := _take_name(gate)) is None:
                 wait()
             on_exit.enter_context(gate_socket)
-            if gate not in _names(part):
+            if gate not in _list_names(part):
                 raise NoLock(f"{NAMES} does not list the sockets of this process")
             if alone:
-                while any(name.startswith(room) for name in _names(part)):
+                while any(name.startswith(room) for name in _list_names(part)):
                     wait()
             else:
                 room_socket = _take_name(f"{room}{uuid4().hex[:8]}")
@@ -98,7 +98,7 @@ def _take_name(name: str) -> socket.socket | None:
     return owner
 
 
-def _names(part: str) -> list[str]:
+def _list_names(part: str) -> list[str]:
     """Return the abstract socket names in use on this machine that begin with `part`."""
     try:
         lines = NAMES.read_text(errors="replace").splitlines()

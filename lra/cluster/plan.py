@@ -110,18 +110,18 @@ class StoredPlan:
                 f"{folder / HEAD}: {self.sweep!r:.80} cannot be the name of a sweep; {SUBMIT_AGAIN}"
             )
         self.cells, index_file = folder / self.head["cells"], folder / self.head["index"]
-        with _damage_explained():
+        with _explain_damage():
             raw = read_bytes(index_file)
         if digest_of(raw) != self.head["index_digest"]:
             raise TornPart(f"{index_file} is damaged: {SUBMIT_AGAIN}")
-        with _damage_explained():
+        with _explain_damage():
             self._file = open_file(self.cells)
         self._closed = weakref.finalize(self, os.close, self._file)
         if os.fstat(self._file).st_size != self.head["bytes"]:
             raise TornPart(f"{self.cells} is damaged: {SUBMIT_AGAIN}")
         index = json.loads(raw)  # byte for byte what was written, by its digest
         needs = [Resources(**entry) for entry in index["needs"]]
-        self.entries = [_plan_entry(entry, index, needs) for entry in index["entries"]]
+        self.entries = [_make_entry(entry, index, needs) for entry in index["entries"]]
         self._parts: dict[int, Any] = {}
 
     @cached_property
@@ -236,7 +236,7 @@ _NO_FILE = {errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR}
 
 
 @contextmanager
-def _damage_explained() -> Iterator[None]:
+def _explain_damage() -> Iterator[None]:
     """Turn errors about a missing file, or one of a wrong kind, into TornPart with what to do.
 
     Other errors of the disk pass unchanged, as the same call may succeed later.
@@ -297,7 +297,7 @@ def mark_of(status: os.stat_result) -> tuple[int, int]:
 def _read_head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     """Return the content of plan.json, checked, and its `mark_of`."""
     path = folder / HEAD
-    with _damage_explained():
+    with _explain_damage():
         raw, status = read_marked(path, MOST_JSON)
     _check_schema(path, raw)
     try:
@@ -320,7 +320,7 @@ def _check_schema(path: Path, raw: bytes) -> None:
         )
 
 
-def _plan_entry(
+def _make_entry(
     row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]
 ) -> PlanEntry:
     """Return an entry of the index from its row, which names some values by their numbers."""

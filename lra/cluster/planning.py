@@ -208,11 +208,11 @@ def write(
         time.sleep(0.1)
     with lock:
         new = records(sweep, forecasts)
-        before, everything = _with_former(folder, new, say)
+        before, everything = _join_former(folder, new, say)
         # Workers of an earlier submission still look for their group in the new plan.
         group_names = {group.name for group in groups}
         older = [] if before is None else [g for g in before.groups if g.name not in group_names]
-        _write_plan(folder, everything, {**_about(sweep, [*groups, *older]), **more})
+        _write_plan(folder, everything, {**_describe_head(sweep, [*groups, *older]), **more})
         keep = {before.head["cells"], before.head["index"]} if before else set()
         plan = StoredPlan(folder)
         keep |= {plan.head["cells"], plan.head["index"]}
@@ -222,7 +222,7 @@ def write(
     return plan
 
 
-def _with_former(
+def _join_former(
     folder: Path, new: Sequence[Record], say: Callable[[str], object]
 ) -> tuple[StoredPlan | None, list[Record]]:
     """Return the earlier plan (None if there is none that is sound), and the cells of both."""
@@ -244,7 +244,7 @@ def _with_former(
     return before, merge_records(new, sound)
 
 
-def _about(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:
+def _describe_head(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:
     """Return the entries of a plan's head that do not depend on its cells."""
     return {
         "sweep": sweep.name,
@@ -263,7 +263,7 @@ def _write_plan(folder: Path, everything: Sequence[Record], about: Mapping[str, 
     """Write the three files of a plan: its cells, its index and, last, its head with `about`."""
     file = PlanFile()
     places = {record["key"]: place for place, record in enumerate(everything)}
-    shorter = _shorter(everything, places)
+    shorter = _find_shorter(everything, places)
     tables: dict[str, dict[str, int]] = {
         name: {} for name in ("fingerprints", "kinds", "needs", "data")
     }
@@ -309,7 +309,7 @@ def _write_plan(folder: Path, everything: Sequence[Record], about: Mapping[str, 
     write_whole(folder / HEAD, seal(head, indent=1))
 
 
-def _shorter(everything: Sequence[Record], places: Mapping[str, int]) -> dict[str, int]:
+def _find_shorter(everything: Sequence[Record], places: Mapping[str, int]) -> dict[str, int]:
     """Return the place of the next shorter length of each cell's curve, by key."""
     curves: dict[str, list[Record]] = {}
     for record in everything:

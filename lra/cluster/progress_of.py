@@ -152,16 +152,17 @@ class Watcher:
                 )  # fmt: skip
         busy_workers = {cell.worker for cell in standing.running}
         standing.workers = sorted(
-            states.values(), key=lambda s: (s["worker"] not in busy_workers, _over(s), s["worker"])
+            states.values(),
+            key=lambda s: (s["worker"] not in busy_workers, _has_ended(s), s["worker"]),
         )
         if not standing.left and (lacking := lacking_report(plan)):
-            if all(map(_over, standing.workers)):
+            if all(map(_has_ended, standing.workers)):
                 command = f"lra report --sweep {plan.sweep}{in_results(plan.root)}"
                 standing.notes.append(f"{lacking} must still be written: type {command}")
             else:
                 standing.unwritten = lacking
                 standing.notes.append(f"a worker is writing {lacking}")
-        self._rate(standing)
+        self._set_rate(standing)
         self.index.write()
         return standing
 
@@ -170,10 +171,10 @@ class Watcher:
         summary = self.index.summary(entry.key, entry.fingerprint)
         if summary is None:  # or damaged: it is run again
             return False
-        self.ended[place] = _end(summary)
+        self.ended[place] = _read_end(summary)
         return True
 
-    def _rate(self, standing: Standing) -> None:
+    def _set_rate(self, standing: Standing) -> None:
         """Set the rate and the remaining time of `standing`.
 
         The rate is that of the last hour. If no worker is active, it is that of the hour before the
@@ -228,7 +229,7 @@ def of_stored(root: Path, name: str) -> Standing:
     standing = Standing(sweep=name, total=len(keys), notes=[*room_lines(root)],
                         resume="rerun the same lra run command")  # fmt: skip
     for key, summary in statuses(root, (key for key in keys if key not in claims)).items():
-        standing.count(key, _end(summary))
+        standing.count(key, _read_end(summary))
     standing.running = [
         RunningCell(key, claims[key].title or key, f"{claims[key].host} {claims[key].pid}",
                     claims[key].host, None, "", None)
@@ -237,7 +238,7 @@ def of_stored(root: Path, name: str) -> Standing:
     return standing
 
 
-def _end(summary: CellSummary) -> CellEnd:
+def _read_end(summary: CellSummary) -> CellEnd:
     """Return how a cell ended, from the summary of its rows."""
     ended_at = datetime.fromisoformat(summary.created).timestamp()
     failed_row = failure_of(summary)
@@ -249,7 +250,7 @@ def _end(summary: CellSummary) -> CellEnd:
     )
 
 
-def _over(state: Mapping[str, Any]) -> bool:
+def _has_ended(state: Mapping[str, Any]) -> bool:
     return is_over(state) or state["doing"] == KILLED
 
 
@@ -319,7 +320,7 @@ def worker_lines(standing: Standing, most: int) -> Iterator[str]:
         endings = ", ".join(f"{count} {status}" for status, count in state["endings"].items())
         age = now - float(state["at"])
         last_report = (
-            f"; its last report is {age:,.0f} s old" if age > 60 and not _over(state) else ""
+            f"; its last report is {age:,.0f} s old" if age > 60 and not _has_ended(state) else ""
         )
         host = "" if state["host"] == this_host or state["worker"].startswith(state["host"]) else (
             f" on {state['host']}"

@@ -38,7 +38,7 @@ def report_once(
         say(f"the sweep is complete, and this worker writes {lacking}")
         begun = time.monotonic()
         try:
-            _report(plan, logger, out)
+            _write_report(plan, logger, out)
             write_whole(plan.folder / DONE, json.dumps({"plan": plan.head["made"]}).encode())
         except Exception as error:  # noqa: BLE001  # see the docstring
             reason = f"{type(error).__name__}: {error}"
@@ -57,7 +57,7 @@ def lacking_report(plan: StoredPlan) -> str:
     return " and ".join(report + ([f"the runs for {name_of(plan.logger)}"] if logged else []))
 
 
-def _report(plan: StoredPlan, logger: SweepLogger, out: TextIO) -> None:
+def _write_report(plan: StoredPlan, logger: SweepLogger, out: TextIO) -> None:
     """Write the report and the runs of the dashboard; print the conclusions to `out`."""
     from lra.results.finish import finish, tell_runs  # pandas and matplotlib, at the end alone
 

@@ -123,7 +123,7 @@ class SlurmEngine:
     def check(self, groups: Sequence[WorkerGroup], plan: Path) -> None:
         """Raise ConfigError with everything that SLURM would refuse, or would never start."""
         site.check_present()
-        set_options = self._given()
+        set_options = self._list_given()
         if words := variables.overruled_words(set_options, partition=self.partition is not None):
             print(words, file=sys.stderr)
         faults: list[str] = []
@@ -223,7 +223,7 @@ class SlurmEngine:
         if memory is None and needed.memory_bytes is not None and not gpus:
             memory = math.ceil(HEADROOM * needed.memory_bytes / GIB) * GIB
         if memory is None:
-            memory = _share(cpus, gpus, there)
+            memory = _share_of(cpus, gpus, there)
         limits = [part.seconds for part in there]
         limit = None if None in limits else max((s for s in limits if s is not None), default=None)
         return Resources(
@@ -237,14 +237,14 @@ class SlurmEngine:
             check_python(self.python, prepared=bool(self.setup))
         elif not _at_home(there):
             check_shared(
-                Path(sys.prefix), "Python's environment", _hosts(there),
+                Path(sys.prefix), "Python's environment", _list_hosts(there),
                 "make one that all nodes can read, or set cluster.python=PATH to one of theirs",
             )  # fmt: skip
 
     def _check_folder(self, plan: Path, there: Sequence[site.Partition]) -> None:
         if not self.results_shared and not _at_home(there):
             check_shared(
-                plan, "the results folder", _hosts(there),
+                plan, "the results folder", _list_hosts(there),
                 "set results=DIR to a shared folder, or cluster.results_shared=true for this one",
             )  # fmt: skip
 
@@ -331,7 +331,7 @@ class SlurmEngine:
         command = f"{python} -m lra work {plan} --group {group.name} --workers 1"
         return f"{text}\n# WORD stands for six letters of the submission. Each job starts {command}"
 
-    def _script(self, group: WorkerGroup, there: Sequence[site.Partition]) -> str:
+    def _make_script(self, group: WorkerGroup, there: Sequence[site.Partition]) -> str:
         """Return a script with the options of a group's jobs, which does nothing."""
         executor = _executor(Path(), "")
         executor.update_parameters(**self._parameters(group, there))
@@ -339,11 +339,11 @@ class SlurmEngine:
 
     def _check_by_slurm(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
         """Let SLURM check the options of a group's jobs without submitting. Raises ConfigError."""
-        text = self._script(group, there)
+        text = self._make_script(group, there)
         try:
             done = subprocess.run(
                 ["sbatch", "--test-only"], input=text, capture_output=True, text=True, check=False,
-                timeout=site.ASKED_S, env=variables.plain(self._given()),
+                timeout=site.ASKED_S, env=variables.plain(self._list_given()),
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise ConfigError(
@@ -382,7 +382,7 @@ class SlurmEngine:
             "mem": f"{need.memory_bytes // site.MIB}M" if need.memory_bytes else None,
             "time": round((need.seconds or 60) / 60),
             "signal_delay_s": self.signal_s,
-            "exclusive": self._alone(group) or None,
+            "exclusive": self._is_alone(group) or None,
             "setup": self.setup or None,
             "stderr_to_stdout": True,
             "additional_parameters": {"requeue" if self.requeue else "no-requeue": True, **extra},
@@ -392,12 +392,12 @@ class SlurmEngine:
         # By default submitit sends its key for accounting (wckey), which few clusters accept.
         return {**{key: value for key, value in values.items() if value is not None}, "wckey": None}
 
-    def _given(self) -> set[str]:
+    def _list_given(self) -> set[str]:
         """Return the options of sbatch that the command line sets, so that no variable may."""
         fields = {n for n in ("account", "qos", "constraint") if getattr(self, n) is not None}
         return fields | {name.lstrip("-").replace("_", "-") for name in self.sbatch}
 
-    def _alone(self, group: WorkerGroup) -> bool:
+    def _is_alone(self, group: WorkerGroup) -> bool:
         return bool(group.timed) if self.exclusive is None else self.exclusive
 
     def _submit(
@@ -410,7 +410,7 @@ class SlurmEngine:
         executor = _executor(make_folder(plan / OUTPUTS), self.python or sys.executable)
         executor.update_parameters(**self._parameters(group, there, name), array_parallelism=count)
         try:
-            with variables.without_overruled(self._given()), executor.batch():
+            with variables.without_overruled(self._list_given()), executor.batch():
                 jobs = [executor.submit(job) for _ in range(count)]
             return [str(started.job_id) for started in jobs]
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
@@ -447,7 +447,7 @@ def _at_home(there: Sequence[site.Partition]) -> bool:
     return {kind.hosts for part in there for kind in part.kinds} <= names
 
 
-def _hosts(there: Sequence[site.Partition]) -> str:
+def _list_hosts(there: Sequence[site.Partition]) -> str:
     return ",".join(part.hosts for part in there)
 
 
@@ -456,7 +456,7 @@ def _holds(kind: site.NodeKind, asked: Resources) -> bool:
     return node.hold(replace(asked, seconds=None))
 
 
-def _share(cpus: int, gpus: int, there: Sequence[site.Partition]) -> int | None:
+def _share_of(cpus: int, gpus: int, there: Sequence[site.Partition]) -> int | None:
     """Return a worker's share of a node's memory by its cores and GPUs, the least of all nodes."""
     shares = [
         int(kind.memory_bytes * max(cpus / kind.cpus, gpus / kind.gpus if gpus else 0.0))

@@ -62,7 +62,7 @@ class WorkerJob:
         if self.seconds is not None:
             environment[UNTIL] = str(time.time() + self.seconds)
         # SLURM signals every process of a step: the worker leaves submitit's signal to this one.
-        child = subprocess.Popen(self.command, env=environment, preexec_fn=_ignore)  # noqa: PLW1509 - no threads
+        child = subprocess.Popen(self.command, env=environment, preexec_fn=_ignore_signals)  # noqa: PLW1509 - no threads
         self._pid = child.pid
         code = child.wait()
         self._pid = None
@@ -76,7 +76,7 @@ class WorkerJob:
         if code == AGAIN and self.requeue:
             _say("this job is requeued, because one run needs the full time of a job")
             _requeue()
-        if code == STORAGE and self.requeue and _restarts() < MOST_RESTARTS:
+        if code == STORAGE and self.requeue and _count_restarts() < MOST_RESTARTS:
             _say("this job is requeued, because the storage failed")
             _requeue()
         if code:
@@ -90,7 +90,7 @@ class WorkerJob:
         print a traceback for a job that is not queued again.
         """
         _say("this job is preempted, or its time is nearly over, so that its worker saves")
-        self._end()
+        self._end_worker()
         if self.requeue:
             _say("this job has saved its run and is requeued")
             _requeue()
@@ -100,18 +100,18 @@ class WorkerJob:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self._tell()
+        self._signal_worker()
 
-    def _tell(self) -> None:
+    def _signal_worker(self) -> None:
         """Send SIGTERM to the worker, once."""
         if self._pid is not None and not self._signalled:
             self._signalled = True
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGTERM)
 
-    def _end(self) -> None:
+    def _end_worker(self) -> None:
         """Make the worker save, and wait until it has ended."""
-        self._tell()
+        self._signal_worker()
         if self._pid is not None:
             # The signal may have interrupted `Popen.wait`, which must not be called again inside.
             with suppress(ChildProcessError):
@@ -151,7 +151,7 @@ def _requeue() -> None:
     time.sleep(60)  # SLURM ends this process: if it ended itself, the job would count as completed
 
 
-def _restarts() -> int:
+def _count_restarts() -> int:
     """Return how often SLURM has restarted this job; 0 if it does not say."""
     count = os.environ.get("SLURM_RESTART_COUNT", "")
     return int(count) if count.isdigit() else 0
@@ -164,7 +164,7 @@ def _job_id() -> str:
     return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else job
 
 
-def _ignore() -> None:
+def _ignore_signals() -> None:
     for number in (signal.SIGUSR2, signal.SIGHUP):  # this process handles them for the worker
         signal.signal(number, signal.SIG_IGN)
 

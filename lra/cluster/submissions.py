@@ -77,23 +77,23 @@ def submissions(plan: Path) -> list[dict[str, Any]]:
     If the plan was copied or moved here, its former submissions are excluded: their workers work in
     the former folder.
     """
-    return [note for note in _sound(plan) if not _strange(note, plan)]
+    return [note for note in _read_sound(plan) if not _find_former_home(note, plan)]
 
 
 def strange_submissions(plan: Path) -> dict[str, list[dict[str, Any]]]:
     """Return submissions made before the plan was copied or moved here, by the former folder."""
     by_folder: dict[str, list[dict[str, Any]]] = {}
-    for note in _sound(plan):
-        if home := _strange(note, plan):
+    for note in _read_sound(plan):
+        if home := _find_former_home(note, plan):
             by_folder.setdefault(home.path, []).append(note)
     return by_folder
 
 
-def _sound(plan: Path) -> list[dict[str, Any]]:
-    return [note for _, note in _notes(plan) if note is not None]
+def _read_sound(plan: Path) -> list[dict[str, Any]]:
+    return [note for _, note in _read_notes(plan) if note is not None]
 
 
-def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
+def _find_former_home(submission: dict[str, Any], plan: Path) -> Home | None:
     """Return the folder for which a submission was made if that is not `plan`, else None."""
     home = Home.of_note(submission.get("home"))  # None if an older version wrote it
     return home if home is not None and home.is_strange(plan) else None
@@ -101,10 +101,10 @@ def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
 
 def damaged_files(plan: Path) -> list[Path]:
     """Return the files of submissions that are damaged."""
-    return [path for path, note in _notes(plan) if note is None]
+    return [path for path, note in _read_notes(plan) if note is None]
 
 
-def _notes(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
+def _read_notes(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     """Yield each file of a submission with its content; None: it is damaged."""
     for path in sorted((plan / FOLDER).glob("*.json")):
         try:
@@ -113,10 +113,10 @@ def _notes(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
             yield path, None
         else:
             # an id that begins with a hyphen would be an option of the command that ends jobs
-            yield path, note if _sound_words(note) else None
+            yield path, note if _has_safe_words(note) else None
 
 
-def _sound_words(note: dict[str, Any]) -> bool:
+def _has_safe_words(note: dict[str, Any]) -> bool:
     """Return whether ids, mark and place are plain texts that are safe as arguments of commands."""
     return (
         all(isinstance(job, str) and _ID.fullmatch(job) for job in note["ids"])

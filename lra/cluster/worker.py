@@ -80,7 +80,7 @@ class Worker:
         """Take the cells of this plan from now on."""
         self.plan, self.seen = plan, plan.mark
         until = None if (text := os.environ.get(UNTIL)) is None else float(text)
-        self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
+        self.claiming = Claiming(plan, self.store, self.options.name, self._find_group(), until)
         sweep = plan.listed()
         self.board.titles, self.board.total = sweep.titles, len(plan.entries)
         if self.logger.sweep.logger != plan.logger:
@@ -97,7 +97,7 @@ class Worker:
         )
         self.executor = Executor(self.cells, self.store, self.board, self.logger)
 
-    def _group(self) -> WorkerGroup | None:
+    def _find_group(self) -> WorkerGroup | None:
         """Return the group in the plan that `--group` names; None: no group. Raises BadPlan."""
         name = self.options.group
         if name is None:
@@ -137,7 +137,7 @@ class Worker:
             self.say(f"stopped by {type(error).__name__}: {error}")
             raise
         finally:
-            self._summary(ended)
+            self._log_end(ended)
             system_errors.log.removeHandler(log_handler)
             self.log.close()
         return ended
@@ -151,16 +151,16 @@ class Worker:
         """Take turns until one of them returns an exit code."""
         while True:
             try:
-                ended = self._turn()
+                ended = self._take_turn()
             except OSError as error:
                 fault = fault_of(error)
                 if fault is None:
                     raise
-                ended = self._refused(fault)
+                ended = self._wait_after_fault(fault)
             if ended is not None:
                 return ended
 
-    def _turn(self) -> int | None:
+    def _take_turn(self) -> int | None:
         """Run the cells that can be taken now.
 
         Returns the exit code if the worker has to end, and None if another turn follows.
@@ -178,8 +178,8 @@ class Worker:
             self.say(f"{ended.stopped_by.name} stops this worker, which has saved its current run")
             return 128 + ended.stopped_by
         if ended.refused is not None:
-            return self._refused(StorageFault(ended.refused, ended.may_pass))
-        if self.cells.count > before or self.changed() or self._extended():
+            return self._wait_after_fault(StorageFault(ended.refused, ended.may_pass))
+        if self.cells.count > before or self.changed() or self._extend_plan():
             self.since = None
             return None
         if self.claiming.short_of_time:
@@ -197,7 +197,7 @@ class Worker:
         self.waits = min(LONGEST_S, 1.5 * self.waits)
         return None
 
-    def _refused(self, fault: StorageFault) -> int | None:
+    def _wait_after_fault(self, fault: StorageFault) -> int | None:
         """Wait after a fault of the storage; return None to go on, or the exit code.
 
         Each fault in a row has a longer pause, until `PAUSES_S` has no more.
@@ -218,7 +218,7 @@ class Worker:
         self.failed = True
         return None
 
-    def _extended(self) -> bool:
+    def _extend_plan(self) -> bool:
         """Return whether the plan belongs to a search that has just got more cells."""
         try:
             return self.growth.extend(self.plan, self.claiming.left(), self.say)
@@ -297,7 +297,7 @@ class Worker:
     def _report(self) -> None:
         report_once(self.plan, self.logger, self.say, self.log)
 
-    def _summary(self, code: int) -> None:
+    def _log_end(self, code: int) -> None:
         """Log how this worker ends, and write it into its state."""
         took = time_words(time.monotonic() - self.begun)
         endings = ", ".join(ending_words(self.board.endings))

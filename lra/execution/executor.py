@@ -128,11 +128,11 @@ class Executor:
         with closing(self.plan.groups()) as groups:
             for group in groups:
                 self._run(group)
-                if self.outcome.stopped_by is not None or self._cause() is not None:
+                if self.outcome.stopped_by is not None or self._find_cause() is not None:
                     break
         return self.outcome
 
-    def _cause(self) -> str | None:
+    def _find_cause(self) -> str | None:
         """Return why all work must stop, apart from signals; None: it need not stop."""
         if self.outcome.refused:
             return "the results folder cannot be written"
@@ -151,11 +151,11 @@ class Executor:
                 on_start=self._on_start,
                 on_message=self._on_message,
                 on_end=self._on_end,
-                stop=self._cause,
+                stop=self._find_cause,
             )
             for running in [*self.running.values()]:  # they were probed, but not compared
                 stopped = self.outcome.stopped_by
-                why = self.outcome.refused or self._cause()
+                why = self.outcome.refused or self._find_cause()
                 why = why if stopped is None else f"interrupted by {stopped.name}"
                 self._leave(running.cell, why)
         finally:
@@ -180,7 +180,7 @@ class Executor:
             if len(to_run) > 1:
                 yield from self._comparison_jobs(to_run, sharers)
             elif to_run:
-                yield self._job(to_run[0], sharers)
+                yield self._make_job(to_run[0], sharers)
 
     def _comparison_jobs(self, several: Sequence[Running], sharers: int) -> Iterator[isolate.Job]:
         """Yield the jobs that probe cells one by one, then the job that measures them together.
@@ -189,7 +189,7 @@ class Executor:
         together fails, whatever the reason, each is then measured alone.
         """
         for running in several:
-            yield self._job(running, sharers, probed=True)
+            yield self._make_job(running, sharers, probed=True)
         together = [each for each in several if each.cell.key in self.running]
         if not together:
             return
@@ -200,19 +200,19 @@ class Executor:
         for running in together:
             if running.cell.key in self.running:
                 running.rows, running.probed = [], None
-                yield self._job(running, sharers)
+                yield self._make_job(running, sharers)
 
-    def _job(self, running: Running, sharers: int, *, probed: bool = False) -> isolate.Job:
+    def _make_job(self, running: Running, sharers: int, *, probed: bool = False) -> isolate.Job:
         """Return the job of a cell; with `probed`, the job of its probe alone."""
         planned = running.claimed.planned
         logged = self.logger.of_cell(planned.cell, self._resumes)
         return isolate.Job(
             name=planned.cell.key,
             function=run_cell,
-            argument={**_argument(planned, self.store), "probed": probed, "logged": logged},
+            argument={**_describe(planned, self.store), "probed": probed, "logged": logged},
             seconds=planned.run.control.timeout_s,
             processes=processes(planned.run),
-            **_limits(planned, self.store, sharers),
+            **_find_limits(planned, self.store, sharers),
         )
 
     def _take_next(self, lane: Iterator[Sequence[ClaimedCell]]) -> Sequence[ClaimedCell] | None:
@@ -243,7 +243,7 @@ class Executor:
         for running in self._cells_of(job):
             running.devices = taken
             if not running.begun:  # the first of its jobs
-                self.board.start(running.cell, _details(job), words(taken))
+                self.board.start(running.cell, _list_details(job), words(taken))
                 running.took_s = None if self._resumes(running.cell) else 0.0
             running.begun = time.monotonic()
 
@@ -286,7 +286,7 @@ class Executor:
                     running.shares = shares
                     self._conclude(running, None)
             elif ending.storage:
-                self._note(StorageFault(ending.reason, ending.may_pass))
+                self._note_fault(StorageFault(ending.reason, ending.may_pass))
             return
         (running,) = cells
         cell, outcome = running.cell, self.outcome
@@ -299,7 +299,7 @@ class Executor:
             self._conclude(running, ended)
             return
         if ending.storage:
-            self._note(StorageFault(ending.reason, ending.may_pass))
+            self._note_fault(StorageFault(ending.reason, ending.may_pass))
         elif outcome.refused is None:
             outcome.stopped[job.name] = ending.reason
         self._leave(cell, ending.reason)
@@ -350,10 +350,10 @@ class Executor:
         fault = fault_of(error)
         if fault is None:
             raise error
-        self._note(fault)
+        self._note_fault(fault)
         return fault.words
 
-    def _note(self, fault: StorageFault) -> None:
+    def _note_fault(self, fault: StorageFault) -> None:
         """Store a fault of the storage in the outcome, unless an earlier one is there."""
         if self.outcome.refused is None:
             self.outcome.refused, self.outcome.may_pass = fault
@@ -415,25 +415,25 @@ def _comparison(together: Sequence[Running], store: Store, sharers: int) -> isol
         name=f"comparison of {first.cell.key}",
         function=compare_cells,
         argument={
-            "cells": {each.cell.key: _argument(each.claimed.planned, store) for each in together},
+            "cells": {each.cell.key: _describe(each.claimed.planned, store) for each in together},
             "probed": {each.cell.key: each.probed for each in together},
         },
         seconds=None if seconds is None else len(together) * seconds,
         silent_s=seconds,
-        **_limits(first, store, sharers),
+        **_find_limits(first, store, sharers),
     )
 
 
-def _limits(planned: PlannedCell, store: Store, sharers: int) -> dict[str, Any]:
+def _find_limits(planned: PlannedCell, store: Store, sharers: int) -> dict[str, Any]:
     """Return memory limit, threads and log file of a cell's process, as arguments of a Job."""
     return {
-        "memory_bytes": _memory_limit(planned.run.hardware, sharers),
+        "memory_bytes": _limit_memory(planned.run.hardware, sharers),
         "threads": int(planned.cell.columns["threads"]),
         "log": store.cell_folder(planned.cell.key) / "log.txt",
     }
 
 
-def _argument(planned: PlannedCell, store: Store) -> dict[str, Any]:
+def _describe(planned: PlannedCell, store: Store) -> dict[str, Any]:
     """Return what the process of a cell has to know of it, as plain JSON: see `CellWork`."""
     cell, stored = planned.cell, stored_training(planned.run)
     return {
@@ -450,7 +450,7 @@ def _argument(planned: PlannedCell, store: Store) -> dict[str, Any]:
     }
 
 
-def _details(job: isolate.Job) -> list[str]:
+def _list_details(job: isolate.Job) -> list[str]:
     """Return the details of a cell that `--verbose` prints."""
     limit = "" if job.memory_bytes is None else f", ≤ {job.memory_bytes / 2**30:.1f} GiB"
     lines = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
@@ -459,7 +459,7 @@ def _details(job: isolate.Job) -> list[str]:
     return lines
 
 
-def _memory_limit(hardware: HardwareProfile, sharers: int) -> int | None:
+def _limit_memory(hardware: HardwareProfile, sharers: int) -> int | None:
     """Return the bytes that a process may use on a CPU; None: no limit, or it runs on a GPU.
 
     Without a limit in the hardware profile, this is an equal share of 90 % of the free memory. A

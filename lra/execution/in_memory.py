@@ -53,10 +53,10 @@ def execute(
     sweep.store.check_writable()
     data = any(planned.run.runner.data for planned in sweep.planned)
     with at_work(sweep.root, sweep.name, data=data):
-        return _executed(sweep, volume, begin, until, logger or SweepLogger(sweep))
+        return _execute(sweep, volume, begin, until, logger or SweepLogger(sweep))
 
 
-def _executed(
+def _execute(
     sweep: Sweep,
     volume: Volume,
     begin: Callable[[], None] | None,

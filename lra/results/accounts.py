@@ -45,7 +45,7 @@ def stored_accounts(
         environment.pop("sources", None)  # hashes of all modules, which no page shows
         accounts[key] = CellAccount(
             config=cell.config or description["described"],
-            command=_command(cell, store),
+            command=_find_command(cell, store),
             environment=environment,
         )
     return accounts
@@ -81,7 +81,7 @@ def published_accounts(
                 config={},
                 overrides=tuple(map(str, overrides)),
             )
-            command = _command(cell)
+            command = _find_command(cell)
         environment = description.get("environment")
         accounts[key] = CellAccount(
             config=description["described"],
@@ -91,7 +91,7 @@ def published_accounts(
     return accounts
 
 
-def _command(cell: Cell, store: Store = HERE) -> str:
+def _find_command(cell: Cell, store: Store = HERE) -> str:
     """Return the command that repeats a cell; "" if the package of its runner is not installed."""
     with suppress(ConfigError, UnknownName):
         return repeat(cell, store)

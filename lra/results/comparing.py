@@ -91,9 +91,9 @@ def compare_words(
             f"got {got}; wanted two or more names{hint}; the results have {', '.join(known_names)}"
         )
     frame = _with_baselines(frame, words)
-    settings = _settings(frame, cells)
+    settings = _read_settings(frame, cells)
     place = f"sweep {sweep}" if sweep else ", ".join(map(str, files)) or str(root or "the rows")
-    sides = [_side(word, frame, settings, where, place) for word in words]
+    sides = [_make_side(word, frame, settings, where, place) for word in words]
     sides, trainings = _after_search(frame, settings, sides, where, untuned=untuned)
     for number, side in enumerate(sides):
         for other in sides[:number]:
@@ -103,7 +103,7 @@ def compare_words(
                     "option to one of them in which they differ, for example 'linear seed=0'"
                 )
     metric, split = _choose_metric(frame, sides, metric, split)
-    hits = (lambda *_: None) if files or root is None else _hits(root)
+    hits = (lambda *_: None) if files or root is None else _hits_reader(root)
     chosen = frame["cell"].isin(set().union(*(side.cells for side in sides)))
     frame = frame[chosen | (frame["baseline"] != "")]
     numbers = numbers_of(frame, settings, metric, split, hits, trainings=trainings)
@@ -131,7 +131,7 @@ def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     return pd.concat([frame, pd.DataFrame(records)], ignore_index=True)
 
 
-def _settings(frame: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> Settings:
+def _read_settings(frame: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> Settings:
     """Return the options, columns and some labels of each cell as text, by key and dotted name."""
     settings: Settings = {}
     of_models = frame[frame["baseline"] == ""]
@@ -147,7 +147,7 @@ def _settings(frame: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> Se
     return settings
 
 
-def _side(
+def _make_side(
     word: str, frame: pd.DataFrame, settings: Settings, where: Sequence[str], place: str
 ) -> Side:
     """Return the side of a comparison: the cells that meet the conditions in `word` and `where`.
@@ -155,7 +155,7 @@ def _side(
     A condition is a name or KEY=VALUE. Messages name the results by `place`, such as `sweep mine`.
     """
     cells, setting_names = {*settings}, list[str]()
-    names = _named(frame)
+    names = _cells_by_name(frame)
     for part in [word] if word in names else word.split():
         if part in names or "=" not in part:
             if part not in names:
@@ -163,11 +163,11 @@ def _side(
             cells &= names[part]
             setting_names += [*MODEL, *set().union(*frame["options"][frame["name"] == part])]
         else:
-            key, matching_cells = _matching(part, settings)
+            key, matching_cells = _match(part, settings)
             cells &= matching_cells
             setting_names += MODEL if key == "model" else [key]
     for part in where:
-        cells &= _matching(part, settings)[1]
+        cells &= _match(part, settings)[1]
     if not cells:
         raise UnknownName(
             f"no stored run meets all of {' '.join([word, *where])!r}: remove a condition"
@@ -214,7 +214,7 @@ def _after_search(
         return sides, None
     searches = Searches(frame)
     searched = searches.searched | {*LED}
-    for_all = {_matching(part, settings)[0] for part in where}
+    for_all = {_match(part, settings)[0] for part in where}
     names_of_choices = {*searches.led["name"]} - {*frame["family"]}
     is_named_so = [
         bool(searched & {*s.about, *for_all}) or s.title in names_of_choices for s in sides
@@ -243,7 +243,7 @@ def _after_search(
     return new_sides, FinalTrainings(options=kind, studies=studies, by_study=pair_studies)
 
 
-def _named(frame: pd.DataFrame) -> dict[str, set[str]]:
+def _cells_by_name(frame: pd.DataFrame) -> dict[str, set[str]]:
     """Return the keys of the cells of each family, and of each name in reports."""
     models = frame[frame["baseline"] == ""]
     cells: dict[str, set[str]] = {}
@@ -253,20 +253,20 @@ def _named(frame: pd.DataFrame) -> dict[str, set[str]]:
     return cells
 
 
-def _matching(word: str, settings: Settings) -> tuple[str, set[str]]:
+def _match(word: str, settings: Settings) -> tuple[str, set[str]]:
     """Return the full name of the setting in `word` (KEY=VALUE), and the cells with this value."""
     key, equals, value = word.partition("=")
     if not equals:
         raise ConfigError(f"got {word!r}; wanted KEY=VALUE, for example task=listops")
-    key = _key(key, {name for options in settings.values() for name in options})
+    key = _find_key(key, {name for options in settings.values() for name in options})
     values = {cell: options[key] for cell, options in settings.items() if key in options}
-    cells = {cell for cell, text in values.items() if _plain(text) == _plain(value)}
+    cells = {cell for cell, text in values.items() if _normalise(text) == _normalise(value)}
     if not cells:
         raise UnknownName(unknown(f"value of {key}", value, {*values.values()}))
     return key, cells
 
 
-def _key(key: str, names: set[str]) -> str:
+def _find_key(key: str, names: set[str]) -> str:
     """Return the full name of a setting, given as on the command line or by its last part."""
     plain = key.removeprefix("model.") if key != "model" else key
     candidates = [plain, f"mixer.{plain}", plain.replace("task.", "task.options.", 1)]
@@ -280,7 +280,7 @@ def _key(key: str, names: set[str]) -> str:
     return matches[0]
 
 
-def _plain(text: str) -> str | float:
+def _normalise(text: str) -> str | float:
     """Return a value in a form in which equal values are equal: 1e-3 and 0.001, null and None."""
     try:
         return float(text)
@@ -310,7 +310,7 @@ def _choose_metric(
     return metric, split
 
 
-def _hits(root: Path) -> Any:
+def _hits_reader(root: Path) -> Any:
     """Return a function from a cell and a split to its per-example results: indices and hits."""
 
     def hits(cell: str, split: str) -> tuple[Any, Any] | None:

@@ -139,14 +139,14 @@ def on_record(
             (nearest.origin.device, nearest.origin.causal) == (device, causal)
         )
         by_family[run.model] = {"time_ratio_alike": alike or run.model == REFERENCE}
-        by_family[run.model] |= _measured(run, length, causal, of_family)
+        by_family[run.model] |= _find_measured(run, length, causal, of_family)
         for column, candidates in columns.items():
             value, source = next(iter(candidates), (None, ""))
             by_family[run.model] |= {column: value, f"{column}_source": source}
     return by_family
 
 
-def _measured(
+def _find_measured(
     run: Run, length: int, causal: bool, known: Sequence[Evidence]
 ) -> dict[str, float | str | bool | None]:
     """Return the time of a training step in exactly the setting of a run; source "": not known."""
@@ -155,7 +155,7 @@ def _measured(
     mixer = decisive(locate(str(run.mixer_options["class_path"]), run.config["plugins"]), options)
     mixer |= {name: options[name] for name in ("layers", "others") if name in options}
     machine = f"{run.task_name} on {hardware.name}, {hardware.precision}, batch {batch}"
-    setting = _setting(machine, plain(run.backbone), mixer)
+    setting = _describe_setting(machine, plain(run.backbone), mixer)
     for evidence in known:
         origin = evidence.origin
         if (origin.setting, evidence.length, origin.causal) != (setting, length, causal):
@@ -177,20 +177,20 @@ def evidence_of(
 
     `place` says where the rows come from; `cells` are theirs, as `stored_rows` returns them.
     """
-    yield from _times(place, frame)
-    yield from _seconds(place, frame, cells)
+    yield from _read_times(place, frame)
+    yield from _read_seconds(place, frame, cells)
     for name, task in tasks.items():
         judged = LANGUAGE if Head[task.spec.kind.name] in TOKEN_HEADS else ()
-        yield from _scores(place, frame, name, (*judged, ACCURACY))
+        yield from _read_scores(place, frame, name, (*judged, ACCURACY))
 
 
-def _times(place: str, frame: "pd.DataFrame") -> Iterator[Evidence]:
+def _read_times(place: str, frame: "pd.DataFrame") -> Iterator[Evidence]:
     """Yield the times of training steps, divided by those of exact attention."""
     timed = cost_rows(frame)
     for part in by_setting(timed) if len(timed) else ():
         first = part.rows.iloc[0]
         about = f"{first['device']}, {first['precision']}"
-        device, causal = _device(str(first["hardware"])), bool(first["causal"])
+        device, causal = _find_device(str(first["hardware"])), bool(first["causal"])
         origin = Provenance(task="", about=about, place=place, device=device, causal=causal)
         families = dict(zip(part.rows["name"], part.rows["family"], strict=True))
         for point in cost_points(part.rows):
@@ -201,7 +201,7 @@ def _times(place: str, frame: "pd.DataFrame") -> Iterator[Evidence]:
                 yield Evidence(origin, point.model, point.length, ratio.value)
 
 
-def _seconds(
+def _read_seconds(
     place: str, frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Evidence]:
     """Yield the seconds of training steps on GPUs; 0 seconds for a step that ran out of memory."""
@@ -216,7 +216,7 @@ def _seconds(
         batch = described["runner"]["batch_size"] or max(1, budget // length)
         precision = str(row["precision"])
         machine = f"{row['task']} on {row['hardware']}, {precision}, batch {batch}"
-        setting = _setting(machine, described["backbone"], mixer)
+        setting = _describe_setting(machine, described["backbone"], mixer)
         about = f"{row['device']}, {precision}"
         origin = Provenance("", about, place, "cuda", bool(row["causal"]), setting)
         out_of_memory = row["status"] != Status.ok
@@ -232,7 +232,7 @@ SIZES = (
 """Options of the backbone that decide how long a step takes."""
 
 
-def _setting(machine: str, backbone: Mapping[str, Any], mixer: Mapping[str, Any]) -> str:
+def _describe_setting(machine: str, backbone: Mapping[str, Any], mixer: Mapping[str, Any]) -> str:
     """Return everything that decides the time of a training step, except length and direction.
 
     The version of a family is excluded: it counts changes of numbers, which need not change times.
@@ -242,12 +242,12 @@ def _setting(machine: str, backbone: Mapping[str, Any], mixer: Mapping[str, Any]
     return f"{machine}, {sizes}{options}"
 
 
-def _device(hardware: str) -> str:
+def _find_device(hardware: str) -> str:
     """Return the kind of device of a hardware profile; "" if there is no such profile."""
     return str(group_file("hardware", hardware)["device"]) if hardware in names("hardware") else ""
 
 
-def _scores(
+def _read_scores(
     place: str, frame: "pd.DataFrame", task: str, judged: Sequence[Score]
 ) -> Iterator[Evidence]:
     """Yield each family's test score on a task, the mean over seeds, in the first metric it has.

@@ -54,7 +54,7 @@ def stored_rows(
     with without_gc():
         for key in rows["cell"].unique():
             try:
-                cells[str(key)] = _shared(store.cell(key), known)
+                cells[str(key)] = _share_parts(store.cell(key), known)
             except BadStore as error:
                 left_out.append(error)
     sound = rows[rows["cell"].isin(list(cells))].reset_index(drop=True)
@@ -70,13 +70,13 @@ def stored_rows(
     return renamed, cells, [str(error) for error in left_out]
 
 
-def _shared(value: Any, parts: dict[str, Any], levels: int = 2) -> Any:
+def _share_parts(value: Any, parts: dict[str, Any], levels: int = 2) -> Any:
     """Return an equal value made of the same objects as earlier cells, to save memory.
 
     The cells of a sweep differ in a few of hundreds of options: sharing saves 2 GiB for 50,000.
     """
     if levels and isinstance(value, dict):
-        return {sys.intern(k): _shared(part, parts, levels - 1) for k, part in value.items()}
+        return {sys.intern(k): _share_parts(part, parts, levels - 1) for k, part in value.items()}
     return parts.setdefault(repr(value), value)
 
 
@@ -179,13 +179,13 @@ def published_cells(path: Path) -> dict[str, dict[str, Any]]:
     """Return the entries of `TARGET.json` next to the rows `TARGET.jsonl`, by cell; {} if none."""
     about_file = path.with_suffix(".json")
     return {
-        key: {**cell, "described": _described(cell)}
+        key: {**cell, "described": _describe(cell)}
         for key, cell in (read_object(about_file) if about_file.is_file() else {}).items()
         if isinstance(cell, dict) and isinstance(cell.get("identity"), dict)
     }
 
 
-def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+def _describe(cell: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options of a published cell, spelled out."""
     options = cell.get("described")
     return options if isinstance(options, Mapping) else schema_1.describe_cell(cell["identity"])

@@ -37,10 +37,10 @@ def score_lines(cell: Cell, rows: Rows, store: Store) -> Iterator[str]:
         metric = min((row["metric"] for row in of_split), key=JUDGED_BY.index)
         judged = [row for row in of_split if row["metric"] == metric]
         if len(judged) == 1:  # of several lengths or contexts, each has a score
-            yield _line(cell, judged[0], store)
+            yield _format_line(cell, judged[0], store)
 
 
-def _line(cell: Cell, row: Mapping[str, Any], store: Store) -> str:
+def _format_line(cell: Cell, row: Mapping[str, Any], store: Store) -> str:
     """Return a score with its interval; on the test split also with chance and best baseline."""
     from lra.reports.tables.scores import CHANCE, score_interval, score_of  # with pandas
 

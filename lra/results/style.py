@@ -96,7 +96,7 @@ def read_style(name: str | None) -> tuple[ReportStyle, list[str]]:
         way_out = "You can also give the path of a YAML file or of a matplotlib .mplstyle file."
         raise UnknownName(unknown("style", name, names, way_out=way_out))
     if path.suffix == ENDING:
-        return _of_matplotlib(path)
+        return _read_mplstyle(path)
     return style_of(_on_base(load(path), name), name), []
 
 
@@ -143,14 +143,14 @@ def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
         if key in HELD:
             raise ConfigError(f"{where}: matplotlib.{key} is fixed: {HELD[key]}")
     parts["matplotlib"] = {
-        key: _checked(str(key), value, f"{where}: matplotlib") for key, value in settings.items()
+        key: _parse(str(key), value, f"{where}: matplotlib") for key, value in settings.items()
     }
     if unknown_keys := [key for key in node if key not in {f.name for f in fields(ReportStyle)}]:
         keys = [f.name for f in fields(ReportStyle)]
         raise ConfigError(f"{where}: " + unknown("option of a style", unknown_keys[0], keys))
     try:
         style: ReportStyle = replace(_instance(ReportStyle, node, where), **parts)
-        dots = (style.inches() or FULL) * float(_dpi(style.matplotlib))
+        dots = (style.inches() or FULL) * float(_read_dpi(style.matplotlib))
     except ConfigError:
         raise
     except ValueError as error:
@@ -160,11 +160,11 @@ def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
             f"{where}: got figures that are {dots:,.0f} dots wide; wanted at most "
             f"{MOST_DOTS:,} dots: set a smaller savefig.dpi or width"
         )
-    _drawable(style, where)
+    _check_drawable(style, where)
     return style
 
 
-def _dpi(settings: Mapping[str, Any]) -> float:
+def _read_dpi(settings: Mapping[str, Any]) -> float:
     """Return the dots per inch of saved figures."""
     dpi = settings.get("savefig.dpi", "figure")
     return 100.0 if isinstance(dpi, str) else float(dpi)
@@ -189,7 +189,7 @@ def _instance(kind: type, node: Mapping[Any, Any], where: str) -> Any:
         ) from error
 
 
-def _checked(key: str, value: Any, where: str) -> Any:
+def _parse(key: str, value: Any, where: str) -> Any:
     """Return the value of a matplotlib setting, parsed by matplotlib. Raises ConfigError."""
     from matplotlib import RcParams, rcParamsDefault
 
@@ -202,8 +202,8 @@ def _checked(key: str, value: Any, where: str) -> Any:
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(f"{where}.{key}: got {quote(value)}: {reason}") from error
-    least, most = _bounds(key)
-    for number in _numbers(parsed):
+    least, most = _find_bounds(key)
+    for number in _list_numbers(parsed):
         if not least <= number <= most:  # nan is in no bounds
             raise ConfigError(
                 f"{where}.{key}: got {quote(value)}; wanted numbers from {least:g} to {most:g}"
@@ -211,21 +211,21 @@ def _checked(key: str, value: Any, where: str) -> Any:
     return parsed
 
 
-def _bounds(key: str) -> tuple[float, float]:
+def _find_bounds(key: str) -> tuple[float, float]:
     """Return the least and largest number of a setting; matplotlib itself would accept any."""
     return next(bounds for name, bounds in BOUNDS.items() if re.search(name, key))
 
 
-def _numbers(value: Any) -> Iterator[float]:
+def _list_numbers(value: Any) -> Iterator[float]:
     """Yield all numbers in a value, which may be a nested list."""
     if isinstance(value, list | tuple):
         for item in value:
-            yield from _numbers(item)
+            yield from _list_numbers(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield value
 
 
-def _drawable(style: ReportStyle, where: str) -> None:
+def _check_drawable(style: ReportStyle, where: str) -> None:
     """Refuse colours, markers and fonts that matplotlib does not know. Raises ConfigError."""
     from matplotlib.colors import is_color_like
     from matplotlib.lines import Line2D
@@ -267,7 +267,7 @@ def _check_fonts(families: list[str], where: str) -> None:
             ) from error
 
 
-def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
+def _read_mplstyle(path: Path) -> tuple[ReportStyle, list[str]]:
     """Return the style in a .mplstyle file, and a sentence for each setting that is ignored."""
     settings, remarks = {}, []
     for number, line in enumerate(_file_text(path).splitlines(), 1):
@@ -284,7 +284,7 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
         if key in HELD and key != "font.family":
             remarks.append(f"{where}: {key} is ignored: {HELD[key]}")
             continue
-        settings[key] = _checked(key, value.strip("\"'") if value[:1] in "\"'" else value, where)
+        settings[key] = _parse(key, value.strip("\"'") if value[:1] in "\"'" else value, where)
     family = settings.pop("font.family", None)
     size = float(settings.get("font.size", 10.0))
     sizes = {ours: _points(settings[key], size) for ours, key in FONTS.items() if key in settings}

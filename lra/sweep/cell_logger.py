@@ -172,10 +172,10 @@ class _Writer:
             if message.step is not None and message.value is not None:
                 key = score_of(_score_fields(message))
                 run.log({keys.STEP_AXIS: message.step, key: message.value}, message.step)
-        run.end({**self._final(), **message.summary}, message.exit_code)
+        run.end({**self._summarise(), **message.summary}, message.exit_code)
         runs.close()
 
-    def _final(self) -> dict[str, Any]:
+    def _summarise(self) -> dict[str, Any]:
         """Return the final values of the cell's rows, by the keys of a run's summary."""
         cell, sweep = self.logged.cell, self.logged.target.sweep
         if not self.rows:

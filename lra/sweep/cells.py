@@ -85,13 +85,13 @@ def plan(run: Run, overrides: tuple[str, ...] = (), lookups: Lookups | None = No
     lookups = lookups or Lookups()
     runner = str(run.config["runner"]["name"])
     pairs = run.runner.cells(runner, run.task.spec.max_length)
-    started, modules = {}, {*_modules(run, lookups.memo)}
+    started, modules = {}, {*_find_modules(run, lookups.memo)}
     for name, source in trainings(run, lookups.tasks, lookups.memo).items():
         started[name] = plan(source, lookups=lookups)[0].key
-        modules.update(_modules(source, lookups.memo))
+        modules.update(_find_modules(source, lookups.memo))
     if (stored := stored_training(run)) is not None:
         started[WEIGHTS] = stored.key
-        modules.update(_modules(stored.run(lookups.tasks), lookups.memo))
+        modules.update(_find_modules(stored.run(lookups.tasks), lookups.memo))
     sources = lookups.sources_of(modules)
     shared = {
         "config": run.config,
@@ -101,10 +101,10 @@ def plan(run: Run, overrides: tuple[str, ...] = (), lookups: Lookups | None = No
         "place": lookups.place,
         "checked": lookups.memo,
     }
-    return [_cell(run, pair, started, shared, lookups) for pair in pairs]
+    return [_plan_cell(run, pair, started, shared, lookups) for pair in pairs]
 
 
-def _cell(
+def _plan_cell(
     run: Run,
     pair: tuple[str, int],
     started: Mapping[str, str],
@@ -141,24 +141,24 @@ def _cell(
         "hardware": hardware.name,
         "device": device,
         "precision": str(hardware.precision),
-        "threads": _threads(run),
+        "threads": _count_threads(run),
     }
     return Cell(identity=decided.decisive, described=decided.described, columns=columns, **shared)
 
 
-def _threads(run: Run) -> int:
+def _count_threads(run: Run) -> int:
     """Return the CPU threads of each process of a cell: more if it is timed in one process."""
     timed_alone = run.runner.timed and not run.runner.parallel
     return run.hardware.timing_threads() if timed_alone else run.hardware.training_threads
 
 
-def _modules(run: Run, memo: Memo) -> list[str]:
+def _find_modules(run: Run, memo: Memo) -> list[str]:
     """Return the modules whose sources decide the cell's numbers, found once for equal runs."""
     parts = (run.runner, run.task_options, run.mixer_options)
-    return memo.of("modules", parts, partial(_module_names, run))
+    return memo.of("modules", parts, partial(_list_modules, run))
 
 
-def _module_names(run: Run) -> list[str]:
+def _list_modules(run: Run) -> list[str]:
     """Return the modules of the runner, the task, the mixers and the references."""
     modules = [type(run.runner).__module__, str(run.task_options["class_path"]).rpartition(".")[0]]
     if run.runner.models:
@@ -228,7 +228,7 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
         logging_cell(argument["logged"], send) as tell,
         listen(tell, log=sys.stderr),  # standard error of this process is the cell's log
     ):
-        for item in _results(argument):
+        for item in _run_or_probe(argument):
             tell(item)
 
 
@@ -239,23 +239,23 @@ def compare_cells(argument: Mapping[str, Any], send: Callable[[object], None]) -
     """
     with listen(send, log=sys.stderr):
         phase("building")
-        works = {key: _work(cell) for key, cell in argument["cells"].items()}
+        works = {key: _load_work(cell) for key, cell in argument["cells"].items()}
         run = next(iter(works.values())).run
         for item in run.runner.compare(works, argument["probed"]):
             send(item)
 
 
-def _results(argument: Mapping[str, Any]) -> Iterator[object]:
+def _run_or_probe(argument: Mapping[str, Any]) -> Iterator[object]:
     """Yield the rows of a cell, or what its probe found."""
     phase("building")
-    work = _work(argument)
+    work = _load_work(argument)
     if work.run.runner.models:  # a model that refuses its options does so here, before any work
         without_weights(work.run, int(argument["length"]))
     runner = work.run.runner
     yield from runner.probe(work) if argument.get("probed") else runner.run(work)
 
 
-def _work(argument: Mapping[str, Any]) -> CellWork:
+def _load_work(argument: Mapping[str, Any]) -> CellWork:
     """Return the work of a cell, after setting precision and GPU memory limit of this process."""
     name_plugins(argument["plugins"])
     run = typed(argument["config"])

@@ -138,7 +138,7 @@ class Costs:
         """
         task_facts = facts(run, passes.length if passes.measured else None)
         key = key_of(run, passes, task_facts)
-        if key not in self._passes and (known := self._known(run, passes, key)) is not None:
+        if key not in self._passes and (known := self._find_known(run, passes, key)) is not None:
             self._passes[key] = cost_of(known)
         if key not in self._passes:
             try:
@@ -166,7 +166,7 @@ class Costs:
         if self.kept is not None:
             self.kept.write()
 
-    def _known(self, run: Run, passes: Passes, key: str) -> Sequence[float] | None:
+    def _find_known(self, run: Run, passes: Passes, key: str) -> Sequence[float] | None:
         """Return the numbers of a pass from the cache, or those shipped with lra; None: neither."""
         cached = self.kept and self.kept.get(self._place(self.kept, run, passes, key))
         return cached or self.ready.get(key)
@@ -190,12 +190,12 @@ class Costs:
         depth = run.backbone.depth
 
         def count_layers(layers: int) -> _Counted:
-            count = partial(self._one, run, passes, task_facts, layers)
+            count = partial(self._count_one, run, passes, task_facts, layers)
             # Only a measured pass that is longer than `SHORT` can be counted at short lengths.
             whole = not passes.measured or passes.read is not None or passes.length <= SHORT[1]
             if self.quick and not whole:
                 first, second = (
-                    self._one(run, passes._replace(length=n), facts(run, n), layers, rows)
+                    self._count_one(run, passes._replace(length=n), facts(run, n), layers, rows)
                     for n in SHORT
                 )
                 if first.doubled(second):
@@ -224,7 +224,7 @@ class Costs:
         )
         return PassCost(work, int(count_of_pass.peak), (1 + copies) * weights)
 
-    def _one(
+    def _count_one(
         self,
         run: Run,
         passes: Passes,
@@ -233,7 +233,7 @@ class Costs:
         rows: int,
     ) -> _Counted:
         """Count one pass of a model of `layers` layers over `rows` sequences."""
-        model = self._model(run, passes, task_facts, layers).train(passes.step)
+        model = self._build_model(run, passes, task_facts, layers).train(passes.step)
         precision, memory = run.hardware.precision, run.task.spec.memory
         if passes.read is None:
             resident = 0
@@ -252,7 +252,9 @@ class Costs:
             trace.calls, trace.views, resident + trace.peak_bytes, sum(tensors), len(tensors)
         )
 
-    def _model(self, run: Run, passes: Passes, task_facts: TaskFacts, layers: int) -> Backbone:
+    def _build_model(
+        self, run: Run, passes: Passes, task_facts: TaskFacts, layers: int
+    ) -> Backbone:
         """Return the model of a pass, or the reference that it names, with `layers` layers."""
         main = passes.name == OWN
         key = repr(

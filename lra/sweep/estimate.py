@@ -60,7 +60,7 @@ def forecasts(
         together: whether one process will run the cells, and so time a reference once for several.
     """
     past = [*past_cells(waiting, store, sweep)]
-    small = not listed and sum(map(_tokens, waiting)) < WORTH_COUNTING
+    small = not listed and sum(map(_count_tokens, waiting)) < WORTH_COUNTING
     seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
     costs = Costs(ready=shipped_counts(), kept=KeptCounts())
     forecaster = Forecaster(past, costs, trials=listed, together=waiting if together else ())
@@ -77,8 +77,8 @@ def forecasts(
 def announcement(pairs: Forecasts) -> str:
     """Return one line that says how many cells are to be run, and how long they will take."""
     runs = number_of(len(pairs), "run")
-    timed = [pair for pair in pairs if pair[1].seconds is not None]
-    takes = _preset([planned for planned, _ in pairs])
+    timed = [(planned, f) for planned, f in pairs if f.seconds is not None]
+    takes = _read_preset_time([planned for planned, _ in pairs])
     preset_note = "" if takes is None else f"; the whole preset takes {takes} on an idle machine"
     if not timed:
         unknown = "the time is unknown until the first run has ended, but `lra plan` computes it"
@@ -97,7 +97,7 @@ def announcement(pairs: Forecasts) -> str:
     return f"{runs} to do: {len(timed):,} take {expected}; the time of {rest:,} is unknown{way_out}"
 
 
-def _tokens(planned: PlannedCell) -> int:
+def _count_tokens(planned: PlannedCell) -> int:
     """Return roughly how many tokens a cell reads, without those of its evaluation."""
     run, length = planned.run, int(planned.cell.columns["length"])
     if run.runner.trains:
@@ -109,14 +109,14 @@ def _tokens(planned: PlannedCell) -> int:
 
 def gpu_hours(pairs: Forecasts) -> str:
     """Return the hours in which cells need a GPU, for example " = 12 GPU-hours"; "" for none."""
-    on_gpu = [pair for pair in pairs if pair[0].run.hardware.device is Device.cuda]
+    on_gpu = [f for planned, f in pairs if planned.run.hardware.device is Device.cuda]
     if not on_gpu:
         return ""
-    hours = sum(forecast.seconds or 0.0 for _, forecast in on_gpu) / HOUR
+    hours = sum(forecast.seconds or 0.0 for forecast in on_gpu) / HOUR
     return f" = {hours:,.0f} GPU-hours" if hours >= 10 else f" = {hours:.2g} GPU-hours"
 
 
-def _preset(waiting: Sequence[PlannedCell]) -> str | None:
+def _read_preset_time(waiting: Sequence[PlannedCell]) -> str | None:
     """Return the time that a preset states for itself.
 
     None unless the command asks for a preset that states it, and changes none of its settings.
@@ -153,9 +153,9 @@ def elapsed_s(pairs: Forecasts) -> float:
     """
     total = 0.0
     for name in {str(planned.cell.columns["runner"]): None for planned, _ in pairs}:
-        group = [pair for pair in pairs if pair[0].cell.columns["runner"] == name]
-        first = group[0][0].run
-        lanes = lanes_of(first)
+        group = [(p.run, f) for p, f in pairs if p.cell.columns["runner"] == name]
+        first_run, _ = group[0]
+        lanes = lanes_of(first_run)
         seconds = [forecast.seconds or 0.0 for _, forecast in group]
         total += max(*seconds, sum(seconds) / lanes)
     return total

@@ -69,12 +69,12 @@ class Forecast:
     @property
     def fits(self) -> bool | None:
         """Whether the memory suffices for the model; None where that is not known."""
-        return _within(self.need_bytes, self.room_bytes)
+        return _is_within(self.need_bytes, self.room_bytes)
 
     @property
     def reference_fits(self) -> bool | None:
         """Whether the memory suffices for the references; None: not known, or there are none."""
-        return _within(self.reference_need_bytes, self.room_bytes)
+        return _is_within(self.reference_need_bytes, self.room_bytes)
 
     @property
     def whole_bytes(self) -> int | None:
@@ -190,7 +190,7 @@ class Forecaster:
             for (part, _), one_pass in zip(costs, pass_seconds, strict=True)
         ]
         total = START_S + sum(seconds)
-        first, stages = passes[0], _stages(passes)
+        first, stages = passes[0], _count_stages(passes)
         steps = sum(p.times for p in passes[:stages])
         remarks = [_remark_on_length(run, first), *(p.unknown for p in passes[stages : stages + 1])]
         _, first_cost = costs[0]
@@ -268,7 +268,7 @@ class Forecaster:
             return None
 
 
-def _within(need: int | None, room: float | None) -> bool | None:
+def _is_within(need: int | None, room: float | None) -> bool | None:
     return None if need is None or room is None else need <= room
 
 
@@ -290,7 +290,7 @@ def room(run: Run, machine: MachineRates) -> float | None:
     return 0.9 * machine.memory_bytes / lanes
 
 
-def _stages(passes: Sequence[Passes]) -> int:
+def _count_stages(passes: Sequence[Passes]) -> int:
     """Return how many passes at the beginning are steps of one training; 1 if it is measured."""
     if not passes[0].step or passes[0].measured:
         return 1

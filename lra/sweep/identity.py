@@ -110,11 +110,11 @@ def identity(
         )
         described |= {**shared, "mixer": mixer, "backbone": backbone}
         changed |= {**shared, "mixer": mixer_changed, "backbone": backbone_changed}
-        if references := memo.of("references", (kind,), partial(_references, kind.beside)):
+        if references := memo.of("references", (kind,), partial(_list_references, kind.beside)):
             described["references"] = changed["references"] = references
     if kind.timed:
         described["machine"] = changed["machine"] = memo.of(
-            ("machine", device), (hardware,), partial(_machine, hardware, device)
+            ("machine", device), (hardware,), partial(_describe_machine, hardware, device)
         )
         if kind.parallel:  # this runner measures how threads and processes speed up a training
             described["threads"] = changed["threads"] = hardware.training_threads
@@ -174,7 +174,7 @@ def _mixer_parts(run: Run, plugins: list[str], place: Mapping[str, str]) -> Part
     return _mixer(run, plugins, place, as_run), _mixer(run, plugins, place, decisive)
 
 
-def _machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
+def _describe_machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
     """Return what decides a timing, apart from model and data: machine, threads and PyTorch."""
     return {
         "name": device,
@@ -238,7 +238,7 @@ def _family(
     }
 
 
-def _references(names: Iterable[str]) -> dict[str, int]:
+def _list_references(names: Iterable[str]) -> dict[str, int]:
     """Return the versions above 1 of the families that a runner measures with the model."""
     versions = {}
     for name in names:

@@ -40,7 +40,7 @@ class KeptCounts:
             name: The name of the reference, or `OWN` for the model of the run.
             key: Everything that decides the count, except the sources.
         """
-        sources = self._hash(tuple(sorted({*_modules(run, name)})))
+        sources = self._hash(tuple(sorted({*_list_modules(run, name)})))
         return None if sources is None else f"{sources} {key}"
 
     def get(self, place: str | None) -> list[float] | None:
@@ -72,7 +72,7 @@ class KeptCounts:
         return self._sources[modules]
 
 
-def _modules(run: Run, name: str) -> Iterator[str]:
+def _list_modules(run: Run, name: str) -> Iterator[str]:
     """Yield the modules of the classes of a run's model (`OWN`), or of the reference `name`."""
     options: Any = run.mixer_options if name == OWN else bundled_family(name, "runner.references")
     yield from (path.rpartition(".")[0] for path in paths_in(options, "class_path"))

@@ -109,8 +109,8 @@ def with_distinct_names(
 def with_backbones(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
     """Return rows with three columns about the backbone, which names of models do not mention.
 
-    They are `positions` ("": not known); `scored`, the positions again if they are in `SCORED`,
-    else ""; and `size`, the sizes of the backbone, which distinguish references of one name.
+    `positions` is the kind of positions ("": not known). `scored` is the same if the kind is in
+    `SCORED`, else "". `size` are the sizes, which distinguish references of one name.
 
     Args:
         rows: have the key of their cell in the column `cell`.
@@ -180,7 +180,7 @@ def cell_model_name(cell: Mapping[str, Any]) -> str:
     model = str(cell["columns"]["model"])
     options = flatten(cell.get("described", {}).get("mixer", {}))
     options.pop("version", None)
-    usual = _defaults(model)
+    usual = _read_defaults(model)
     if usual is not None:
         changed = {key: value for key, value in options.items() if usual.get(key) != value}
         if options.get("variant", FAITHFUL) != FAITHFUL:  # the variant fixes other options
@@ -194,7 +194,7 @@ def cell_model_name(cell: Mapping[str, Any]) -> str:
 
 
 @cache
-def _defaults(model: str) -> Mapping[str, str] | None:
+def _read_defaults(model: str) -> Mapping[str, str] | None:
     """Return the mixer's options in the YAML file of a family; None: the family is not lra's."""
     file = ours() / "model" / f"{model}.yaml"
     if not file.is_file():

@@ -45,7 +45,7 @@ def overview(sweep: Sweep) -> Iterator[str]:
         for source in planned.trainings.values()
     }
     states = {
-        cell.key: _done(planned, needed.get(cell.key), store, index)
+        cell.key: _describe_done(planned, needed.get(cell.key), store, index)
         if complete[cell.key]
         else (TO_DO, "; ".join(reasons(planned, store, complete)))
         for planned in sweep.planned
@@ -58,12 +58,12 @@ def overview(sweep: Sweep) -> Iterator[str]:
         cell = planned.cell
         state, why = states[cell.key]
         if cell.key in expected:
-            state, takes = _expected(expected[cell.key])
+            state, takes = _expect(expected[cell.key])
             why += takes and f"; {takes}"
         protocol = str(planned.run.config["protocol"])
         under = "" if protocol == NONE else f", protocol {protocol}"
         yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{under}{why and f': {why}'}"
-    for task, fault in _lacking(waiting).items():
+    for task, fault in _find_lacking(waiting).items():
         yield (
             f"the data of task={task} are missing, so that each run of this task ends with a row "
             f"that gives the reason: {fault}"
@@ -91,14 +91,14 @@ def refusals(pairs: Forecasts, titles: Mapping[str, str]) -> Iterator[str]:
         pairs: cells to run, each with its forecast.
         titles: the names of cells, by key.
     """
-    refused = [pair for pair in pairs if pair[1].basis == "refused"]
+    refused = [(planned, f) for planned, f in pairs if f.basis == "refused"]
     for planned, forecast in refused[:MOST_REFUSED]:
         yield f"{REFUSED:8} {titles[planned.cell.key]}: {legible(forecast.reason, LONGEST_REASON)}"
     if (more := len(refused) - MOST_REFUSED) > 0:
         yield f"{REFUSED:8} {more:,} more runs, which runner.dry_run=true lists"
 
 
-def _expected(forecast: Forecast) -> tuple[str, str]:
+def _expect(forecast: Forecast) -> tuple[str, str]:
     """Return the state of a cell that is to be run, and its expected time or why it is unknown."""
     reason = legible(forecast.reason, LONGEST_REASON)
     if forecast.basis == "refused":
@@ -124,12 +124,12 @@ def _expected(forecast: Forecast) -> tuple[str, str]:
     return TO_DO, takes
 
 
-def _lacking(waiting: Sequence[PlannedCell]) -> dict[str, str]:
+def _find_lacking(waiting: Sequence[PlannedCell]) -> dict[str, str]:
     """Return why the data of a task are missing, by task, as far as planning can find out."""
     return {
         planned.run.task_name: fault
         for planned in waiting
-        if (fault := _fault(planned)) is not None
+        if (fault := _find_fault(planned)) is not None
     }
 
 
@@ -151,13 +151,13 @@ def unready(planned: PlannedCell) -> StoredTask | None:
     return task if task.wants_files() else None
 
 
-def _fault(planned: PlannedCell) -> str | None:
+def _find_fault(planned: PlannedCell) -> str | None:
     """Return why the data that a cell needs are missing; None: they are there, or it needs none."""
     fault = getattr(planned.run.task, "lacking", None) if planned.run.runner.data else None
     return None if fault is None else legible(str(fault), LONGEST_FAULT)
 
 
-def _done(
+def _describe_done(
     planned: PlannedCell, dependant: str | None, store: Store, index: RowsIndex
 ) -> tuple[str, str]:
     """Return state and reason of a cell that has its rows.
@@ -178,7 +178,7 @@ def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) ->
     `complete` says for each cell, by key, whether it has all its rows.
     """
     cell = planned.cell
-    yield _why(cell, store, planned.run.control.retry)
+    yield _find_reason(cell, store, planned.run.control.retry)
     step = step_reached(store.checkpoint_folder(cell))
     if step is not None:
         yield f"training resumes {step}"
@@ -206,7 +206,7 @@ def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) ->
             yield f"this run will get the status {status} ({legible(reason, LONGEST_REASON)})"
 
 
-def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:
+def _find_reason(cell: Cell, store: Store, retry: Collection[str]) -> str:
     """Return why a cell has to run, though it may have run before; `retry` names statuses."""
     folder = store.cell_folder(cell.key)
     rows = folder / f"rows-{cell.fingerprint}.jsonl"

@@ -48,12 +48,12 @@ def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
 
     It is the median of their times, each multiplied by the ratio of the cell's work to theirs.
     """
-    wanted_work, wanted_key = _work(cell.columns, cell.config), _alike_key(cell.config)
+    wanted_work, wanted_key = _measure_work(cell.columns, cell.config), _alike_key(cell.config)
     by_distance: dict[tuple[float, ...], list[float]] = {}
     for stored in past:
         if any(stored.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
             continue
-        work, key = _work(stored.columns, stored.config), _alike_key(stored.config)
+        work, key = _measure_work(stored.columns, stored.config), _alike_key(stored.config)
         if not work or not wanted_work or not 1 / MOST_SCALED <= wanted_work / work <= MOST_SCALED:
             continue
         if wanted_work > work and _config_number(stored.config, "optim", "steps") < FEWEST_STEPS:
@@ -72,7 +72,7 @@ def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
     return Guess(median(by_distance[least]), alike=not any(least))
 
 
-def _work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> float:
+def _measure_work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> float:
     """Return a number to which the time of cells of one runner is roughly proportional.
 
     For a training it is steps x batch x length x depth x width; 0: the runner is not known.
@@ -133,7 +133,7 @@ def past_cells(waiting: Sequence[PlannedCell], store: Store, sweep: str) -> Iter
         for folder in islice(search(), MOST_READ):
             if folder not in read_folders:
                 read_folders.add(folder)
-                yield from _past_cells(folder)
+                yield from _read_past(folder)
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -143,7 +143,7 @@ def _inside(folder: Path) -> list[Path]:
         return []
 
 
-def _past_cells(folder: Path) -> Iterator[Past]:
+def _read_past(folder: Path) -> Iterator[Past]:
     """Yield the stored cell in a folder, if it succeeded and its time is stored and readable."""
     newest = max(folder.glob("environment-*.json"), key=lambda path: path.name, default=None)
     if newest is None:

@@ -62,7 +62,7 @@ def completed_training(named: str, results: Path, option: str) -> StoredTraining
         ConfigError: There is no such cell, several keys begin so, or it has no weights.
     """
     try:
-        folder = _folder(named, results, option)
+        folder = _find_folder(named, results, option)
         cell, newest = read_cell(folder), read_newest_rows(folder)
     except (UnknownCell, BadStore) as error:
         raise ConfigError(f"{option}: {error}") from error
@@ -87,7 +87,7 @@ def completed_training(named: str, results: Path, option: str) -> StoredTraining
     )
 
 
-def _folder(named: str, results: Path, option: str) -> Path:
+def _find_folder(named: str, results: Path, option: str) -> Path:
     """Return the folder of a cell from its key, the beginning of its key, or its path."""
     path = Path(named).expanduser()
     if path.is_dir():

@@ -83,7 +83,7 @@ def _discriminating_options(
             titles and options, for example after a file has got new content.
         cells: the cells by key.
     """
-    differing = _differing(group.values())
+    differing = _find_differing(group.values())
     memo = Memo()
 
     def only_differing(options: Mapping[str, str]) -> dict[str, str]:
@@ -99,7 +99,7 @@ def _discriminating_options(
     for keys in alike.values():
         if len(keys) == 1:
             continue
-        names = _differing([derived[key] for key in keys])
+        names = _find_differing([derived[key] for key in keys])
         for key in keys:
             chosen[key] |= {name: derived[key][name] for name in derived[key] if name in names}
     return chosen
@@ -142,13 +142,13 @@ class _TitleOptions:
         self, nodes: Sequence[Mapping[str, Any]], configured: Mapping[str, Any], titled: str
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Split the options of a cell (first node) and its trainings: see `of`."""
-        flat = dict(self._flat(nodes[0]))
-        for name, value in self._flat(configured).items():  # `described` may have another value
+        flat = dict(self._flatten(nodes[0]))
+        for name, value in self._flatten(configured).items():  # `described` may have another value
             planned = flat.get(name, value)
             if planned != value and json.loads(planned) != json.loads(value):
                 flat[name] = value
         for node in nodes[1:]:
-            flat = {**self._flat(node), **flat}
+            flat = {**self._flatten(node), **flat}
         in_title = (*TITLED, titled)
         derived = {
             name: value
@@ -156,19 +156,19 @@ class _TitleOptions:
             if name not in in_title and _is_derived(name)
         }
         chosen = {
-            _word(name): value
+            _option_name(name): value
             for name, value in flat.items()
             if name not in in_title and not _is_derived(name)
         }
         return chosen, derived
 
-    def _flat(self, node: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    def _flatten(self, node: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         """Return a nested mapping as one level: dotted names, values as canonical JSON."""
         flat: dict[str, str] = {}
         for name, value in node.items():
             if isinstance(value, Mapping) and value:
                 inside = f"{prefix}{name}."
-                flat |= self._memo.of(inside, (value,), partial(self._flat, value, inside))
+                flat |= self._memo.of(inside, (value,), partial(self._flatten, value, inside))
             else:
                 flat[f"{prefix}{name}"] = canonical(value)
         return flat
@@ -180,7 +180,7 @@ def _is_derived(name: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _word(name: str) -> str:
+def _option_name(name: str) -> str:
     """Return what the command line calls an entry of an identity."""
     for beginning, path in PATHS.items():
         if name.startswith(f"{beginning}."):
@@ -195,16 +195,16 @@ def _word(name: str) -> str:
     return words.get(name, name)
 
 
-def _differing(many: Collection[Mapping[str, str]]) -> set[str]:
+def _find_differing(all_options: Collection[Mapping[str, str]]) -> set[str]:
     """Return the names of options that some of `many` lack, or that have different values."""
     # Cells may share one mapping, which is then examined once and counted several times.
-    shared = {id(options): options for options in many}
-    times = Counter(map(id, many))
+    distinct = {id(options): options for options in all_options}
+    times = Counter(map(id, all_options))
     counts: Counter[tuple[str, str]] = Counter()
-    for key, options in shared.items():
+    for identity, options in distinct.items():
         for pair in options.items():
-            counts[pair] += times[key]
-    return {name for (name, _), count in counts.items() if count < len(many)}
+            counts[pair] += times[identity]
+    return {name for (name, _), count in counts.items() if count < len(all_options)}
 
 
 def _add_choices(named: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> None:
@@ -233,13 +233,13 @@ def _option_texts(named: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], s
         for name, value in options.items():
             columns[name].add(value)
     return {
-        (name, value): f"{_shortest(name, columns)}={text}"
+        (name, value): f"{_shorten(name, columns)}={text}"
         for name, column in columns.items()
         for value, text in _value_texts(column).items()
     }
 
 
-def _shortest(name: str, every: Iterable[str]) -> str:
+def _shorten(name: str, every: Iterable[str]) -> str:
     """Return the shortest end of a dotted name that no other name has."""
     parts = name.split(".")
     others = [other.split(".") for other in every if other != name]
@@ -263,10 +263,10 @@ def _value_texts(column: set[str]) -> dict[str, str]:
         loaded = {value: entry[0] for value, entry in loaded.items()}
     texts = {value: _word_text(entry) for value, entry in loaded.items()}
     counts = Counter(texts.values())
-    return {v: _legible(text if counts[text] == 1 else v) for v, text in texts.items()}
+    return {v: _make_legible(text if counts[text] == 1 else v) for v, text in texts.items()}
 
 
-def _legible(text: str) -> str:
+def _make_legible(text: str) -> str:
     """Return a text, cut to `LONGEST_VALUE` characters with a hash if it is long or unprintable."""
     if len(text) <= LONGEST_VALUE and text.isprintable():
         return text

@@ -42,22 +42,22 @@ def trainings(
             config[group] = memo.of(
                 ("changed", group),
                 (config[group], run.runner),
-                partial(_joined, config[group], options),
+                partial(_join, config[group], options),
             )
         if name not in (OWN, run.model):
             backbone = run.config["model"]["backbone"]
             config["model"] = memo.of(
-                ("reference", name), (backbone,), partial(_reference, name, backbone)
+                ("reference", name), (backbone,), partial(_make_reference, name, backbone)
             )
         runs[name] = _without_idle(typed(config, tasks, memo), tasks, memo)
     return runs
 
 
-def _joined(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _join(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, **changes}
 
 
-def _reference(name: str, backbone: Mapping[str, Any]) -> dict[str, Any]:
+def _make_reference(name: str, backbone: Mapping[str, Any]) -> dict[str, Any]:
     """Return the model configuration of the reference `name` in the backbone of a run."""
     family = bundled_family(name, "runner.references")
     return {

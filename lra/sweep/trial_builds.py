@@ -37,7 +37,7 @@ class TrialBuilds:
         task_facts = facts(run, length if run.runner.by_length else None)
         key = repr((run.model, run.mixer_options, run.backbone, task_facts))
         if key not in self._reasons:
-            self._reasons[key] = _reason(run, length)
+            self._reasons[key] = _find_refusal(run, length)
         if self._reasons[key]:
             raise Unsupported(self._reasons[key])
 
@@ -66,7 +66,7 @@ def without_weights(run: Run, length: int) -> Backbone | None:
         return None
 
 
-def _reason(run: Run, length: int) -> str:
+def _find_refusal(run: Run, length: int) -> str:
     """Return why the model of a cell cannot be built; "" if it can."""
     try:
         without_weights(run, length)

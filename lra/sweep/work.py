@@ -103,9 +103,9 @@ class FamilyCores:
     def _core(self, node: dict[str, Any], layer: int, draw: int = 0) -> Core:
         """Build a mixer, and return the core inside it.
 
-        Options of `node` that have no effect together with the others are put to their defaults.
+        Options of `node` that have no effect together with the others get their defaults.
         The random numbers depend only on the run's seed, on `layer` and on `draw`. A family that
-        draws its features one after the other so has the same first features at every budget.
+        draws its features one after the other has the same first features at every budget.
         """
         plugins = list(self.run.config["plugins"])
         factory, _ = mixer_factory(node, plugins)

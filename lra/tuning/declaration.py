@@ -46,10 +46,10 @@ def declared_search(entries: Sequence[Composed]) -> Record:
     searched, first = entries[0].searched, entries[0]
     assert searched is not None
     options = options_of(first)
-    params, family_ranges = _ranges(searched)
+    params, family_ranges = _read_ranges(searched)
     runs = [typed(entry.config) for entry in entries]
     arms = tuple(
-        _arm(entry, run, searched, params, family_ranges)
+        _make_arm(entry, run, searched, params, family_ranges)
         for entry, run in zip(entries, runs, strict=True)
     )
     record = Record(
@@ -82,12 +82,12 @@ def options_of(entry: Composed) -> SearchOptions:
     return options
 
 
-def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+def _read_ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the ranges by option: those for all families, and those of single families."""
-    params = _texts(searched.options["params"], "search.params")
+    params = _read_texts(searched.options["params"], "search.params")
     family_ranges = {
-        str(model): _texts(node, f"{OF_MODEL}{model}")
-        for model, node in _by_name(searched.options["for_model"], "search.for_model").items()
+        str(model): _read_texts(node, f"{OF_MODEL}{model}")
+        for model, node in _check_mapping(searched.options["for_model"], "search.for_model").items()
     }
     for key, text in searched.ranges.items():
         if key.startswith(OF_MODEL):
@@ -107,7 +107,7 @@ def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str
     return params, family_ranges
 
 
-def _by_name(node: Any, where: str) -> Mapping[str, Any]:
+def _check_mapping(node: Any, where: str) -> Mapping[str, Any]:
     """Return a mapping from options, or from models, to ranges. Raises ConfigError for others."""
     if not isinstance(node, Mapping):
         keys = "models to options" if where == OF_MODEL[:-1] else "options to ranges"
@@ -115,9 +115,9 @@ def _by_name(node: Any, where: str) -> Mapping[str, Any]:
     return node
 
 
-def _texts(node: Any, where: str) -> dict[str, str]:
+def _read_texts(node: Any, where: str) -> dict[str, str]:
     """Return a mapping from options to ranges. Raises ConfigError for a range that is no text."""
-    for option, text in _by_name(node, where).items():
+    for option, text in _check_mapping(node, where).items():
         if not isinstance(text, str):
             raise ConfigError(
                 f"{where}.{option}: got {quote(text)}; wanted a text like 'choice(1,2)'"
@@ -125,7 +125,7 @@ def _texts(node: Any, where: str) -> dict[str, str]:
     return dict(node)
 
 
-def _arm(
+def _make_arm(
     entry: Composed,
     run: Run,
     searched: Searched,
@@ -276,7 +276,7 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
         (arm, run, each, value)
         for arm, run in zip(record.arms, runs, strict=True)
         for each in record.spaces[arm.model]
-        for value in (each.words if "." not in each.option else _ends(each))
+        for value in (each.words if "." not in each.option else _find_ends(each))
     ]
     words = [(*arm.words, f"{each.option}={value}") for arm, _, each, value in cases]
     tasks: dict[str, Task] = {}
@@ -284,12 +284,12 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
         other, where = typed(entry.config, tasks), f"{each.option}={each.text}"
         way_out = (
             "to compare values, list them, so that each becomes an arm: "
-            f"{each.option}={','.join(_ends(each))}"
+            f"{each.option}={','.join(_find_ends(each))}"
         )
         if other.model != run.model:
             raise ConfigError(f"{where}: a search tunes each model by itself; {way_out}")
         _check_run(other, record.options)
-        if _data(other) != _data(run):
+        if _data_key(other) != _data_key(run):
             raise ConfigError(
                 f"{where}: this changes the data of task={run.task_name}, and a search compares "
                 f"scores on the same validation examples; {way_out}"
@@ -302,11 +302,11 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
             raise ConfigError(f"{where}: {IDLE}")
 
 
-def _ends(each: Dimension) -> tuple[str, str]:
+def _find_ends(each: Dimension) -> tuple[str, str]:
     """Return the texts of the first and the last value of a range."""
     return each.at(0.0)[0], each.at(1 - 1e-9)[0]
 
 
-def _data(run: Run) -> tuple[Any, ...]:
+def _data_key(run: Run) -> tuple[Any, ...]:
     """Return what identifies the data of a run; files are identified by their content."""
     return run.task_name, run.task_options, run.task.spec.data_hash

@@ -86,8 +86,8 @@ class GrowingSearch:
                 if self.kept:
                     self.record.write(self.root)
                 continue
-            if self._sweep is None or not _same(self.step, before):
-                self._sweep = self._built()
+            if self._sweep is None or not _is_same(self.step, before):
+                self._sweep = self._build()
             if not self._read(self._sweep):
                 return self._sweep
 
@@ -128,7 +128,7 @@ class GrowingSearch:
         marks = dict(foreseen(self.record, study=0))
         return [f"search: {name.replace('_', ' ')}: {text}" for name, text in marks.items()]
 
-    def _built(self) -> Sweep:
+    def _build(self) -> Sweep:
         """Build the sweep of all trainings and choices of the present step."""
         self._compose([words for words in self.step.trainings if words not in self._known])
         choices = [self._choice(chosen) for chosen in self.step.choices]
@@ -215,16 +215,16 @@ class GrowingSearch:
             if any(NO_DATA.items() <= row["labels"].items() for row in rows):
                 continue
             name, metric = f"{cell.key}-{cell.fingerprint}", training.planned.run.task.spec.metric
-            training.outcome = _outcome(name, rows, wanted or metric, wanted=wanted is not None)
+            training.outcome = _read_result(name, rows, wanted or metric, wanted=wanted is not None)
             any_ended = True
         return any_ended
 
 
-def _same(step: Step, before: Step) -> bool:
+def _is_same(step: Step, before: Step) -> bool:
     return step.trainings == before.trainings and len(step.choices) == len(before.choices)
 
 
-def _outcome(
+def _read_result(
     cell: str, rows: Sequence[Mapping[str, Any]], metric: str, *, wanted: bool
 ) -> TrialOutcome:
     """Return the result of one training of a trial, from its rows.
@@ -256,7 +256,7 @@ def _outcome(
     if not scores:
         failed_row = next((row for row in final if row["status"] != Status.ok), None)
         status = str(Status.crashed) if failed_row is None else failed_row["status"]
-        reason = "it left no score" if failed_row is None else failed_row["reason"]
+        reason = "the training stored no score" if failed_row is None else failed_row["reason"]
         return TrialOutcome(cell, status, reason, seconds=seconds)
     name = metric if metric in scores or wanted else "loss"
     if name not in scores:

@@ -240,7 +240,7 @@ def read_record(root: Path, name: str) -> Record | None:
     try:
         content = unseal(raw, {"schema": int})
         if content["schema"] == SCHEMA:
-            return _record(content, name)
+            return _parse_record(content, name)
     except ValueError as error:
         raise ConfigError(
             f"{path} is damaged ({error}): move it away and rerun the same command, which draws "
@@ -252,7 +252,7 @@ def read_record(root: Path, name: str) -> Record | None:
     )
 
 
-def _record(content: Mapping[str, Any], name: str) -> Record:
+def _parse_record(content: Mapping[str, Any], name: str) -> Record:
     """Return the record in the content of a file. Raises ValueError if it is damaged."""
     typed_object(content, _TYPES)
     fields = {each: content[each] for each in Record.__dataclass_fields__}

@@ -62,7 +62,7 @@ class Dimension:
             place = math.floor(u * len(self.values))
             return self.words[place], self.values[place]
         if not self.whole:
-            value = self._shortest(u)
+            value = self._find_shortest(u)
             return repr(value), value
         if self.log:
             whole = round(self._spread(u, self.low - 0.5, self.high + 0.5))
@@ -75,18 +75,18 @@ class Dimension:
         """Return the number at the coordinate `u` between `low` and `high`."""
         return float(low * (high / low) ** u) if self.log else low + u * (high - low)
 
-    def _place(self, x: float) -> float:
+    def _find_place(self, x: float) -> float:
         """Return the coordinate of a number, the inverse of `_spread`."""
         if self.log:
             return math.log(x / self.low) / math.log(self.high / self.low)
         return (x - self.low) / (self.high - self.low)
 
-    def _shortest(self, u: float) -> float:
+    def _find_shortest(self, u: float) -> float:
         """Return the number with the fewest digits whose coordinate is `u`, within `MOVES`."""
         x = self._spread(u, self.low, self.high)
         for digits in range(17):
             rounded = float(f"{x:.{digits}e}")
-            if self.low <= rounded <= self.high and abs(self._place(rounded) - u) < MOVES:
+            if self.low <= rounded <= self.high and abs(self._find_place(rounded) - u) < MOVES:
                 return rounded
         return min(max(x, self.low), self.high)
 
@@ -116,7 +116,7 @@ def dimension(option: str, text: str) -> Dimension:
     if tags := sorted(value.tags - {"log"}):
         raise ConfigError(f"{where}: got the tag {tags[0]}; wanted no tag, or the tag log")
     if isinstance(value, IntervalSweep):
-        return _interval(option, text, value)
+        return _make_interval(option, text, value)
     if value.tags:
         raise ConfigError(
             f"{where}: wanted the tag log only on an interval: tag(log, interval(a,b))"
@@ -143,7 +143,7 @@ def dimension(option: str, text: str) -> Dimension:
     return Dimension(option=option, text=text, words=words, values=values)
 
 
-def _interval(option: str, text: str, value: IntervalSweep) -> Dimension:
+def _make_interval(option: str, text: str, value: IntervalSweep) -> Dimension:
     """Return the searched option `option` with an interval. Raises ConfigError for bad ends."""
     where, low, high = f"{option}={text}", float(value.start or 0.0), float(value.end or 0.0)
     log = "log" in value.tags

@@ -40,7 +40,7 @@ def plan_sweep(
         return build(entries, elsewhere=elsewhere, several=several), None
 
     if (name := searched.options["from"]) is not None:
-        trainings = [*_transferred(entries, str(name))]
+        trainings = [*_transfer(entries, str(name))]
         return build(trainings, elsewhere=elsewhere, several=True), None
     record, root = declared_search(entries), Path(entries[0].config["results"])
     once = tuple(word for word in entries[0].overrides if word.startswith(ONCE))
@@ -48,7 +48,7 @@ def plan_sweep(
     return growing.sweep(), growing
 
 
-def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
+def _transfer(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
     """Yield trainings with the options that the search `name` chose, and with these arguments."""
     first, options = entries[0], options_of(entries[0])
     where, root = f"search.from={name}", Path(first.config["results"])

@@ -19,7 +19,7 @@ from lra.sweep import costs as costs_module
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs, moments
 from lra.sweep.forecast import Forecaster
-from lra.sweep.overview import _expected, refusals
+from lra.sweep.overview import _expect, refusals
 from lra.sweep.past import Past, past_cells
 from lra.sweep.planned_cells import reference_shares
 from lra.sweep.work import CellWork
@@ -89,7 +89,7 @@ def test_a_reference_is_no_part_of_what_a_model_needs_and_does_not_refuse_it(mon
     assert both.need_bytes == alone.need_bytes == alone.whole_bytes
     assert both.whole_bytes == both.reference_need_bytes > both.need_bytes
     (one,) = planned(*cost, f"hardware.memory_limit_bytes={both.whole_bytes - 1}")
-    said = _expected(Forecaster().of(one))[1]
+    said = _expect(Forecaster().of(one))[1]
     assert re.search("the reference softmax needs .* GiB of memory, but only", said)
     of = Costs.of
 

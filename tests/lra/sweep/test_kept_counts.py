@@ -10,7 +10,7 @@ from lra.runners.runner import OWN, Passes
 from lra.sweep import kept_counts
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
-from lra.sweep.kept_counts import KeptCounts, _modules
+from lra.sweep.kept_counts import KeptCounts, _list_modules
 
 STEP = Passes(1, 2, 64, True, measured=True)
 
@@ -95,14 +95,14 @@ def test_two_commands_keep_what_both_counted(traced: list[object]) -> None:
 def test_the_classes_of_all_layers_and_of_a_reference_are_followed() -> None:
     mixed = run_of("model.backbone.depth=2", "model.layers=[linear,softmax]")
     families = {"models.families.linear", "models.families.softmax"}
-    assert {*_modules(mixed, OWN)} == families
-    assert {*_modules(mixed, "fnet")} == {"models.families.fnet"}
+    assert {*_list_modules(mixed, OWN)} == families
+    assert {*_list_modules(mixed, "fnet")} == {"models.families.fnet"}
 
 
 def test_a_class_without_sources_is_counted_each_time(
     traced: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_counts, "_modules", lambda *_: ["no_such_module"])
+    monkeypatch.setattr(kept_counts, "_list_modules", lambda *_: ["no_such_module"])
     command(STEP)
     count = len(traced)
     command(STEP)

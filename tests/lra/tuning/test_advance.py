@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from lra.errors import ConfigError
 from lra.tuning.adaptive import propose
 from lra.tuning.advance import TrialOutcome, Words, advance, table
-from lra.tuning.growing_search import _outcome
+from lra.tuning.growing_search import _read_result
 from tests.lra.tuning.searches import RATE, finished, outcome, record, value
 
 
@@ -192,17 +192,17 @@ def row(metric: str, number: float | None, split: str, **more: Any) -> dict[str,
 
 def test_a_trial_with_a_score_on_test_is_refused() -> None:
     rows = [row("accuracy", 0.5, "validation"), row("loss", 1.0, "validation")]
-    assert _outcome("k-f", rows, "accuracy", wanted=False).score == 0.5
+    assert _read_result("k-f", rows, "accuracy", wanted=False).score == 0.5
     with pytest.raises(ConfigError, match="must choose on validation data only"):
-        _outcome("k-f", [*rows, row("accuracy", 0.9, "test")], "accuracy", wanted=False)
+        _read_result("k-f", [*rows, row("accuracy", 0.9, "test")], "accuracy", wanted=False)
 
 
 def test_what_rows_say_of_a_trial() -> None:
     rows = [row("loss", 1.0, "validation")]
-    assert _outcome("k-f", rows, "perplexity", wanted=False)[3:7] == (1.0, 1.0, "loss", "lower")
+    assert _read_result("k-f", rows, "perplexity", wanted=False)[3:7] == (1.0, 1.0, "loss", "lower")
     with pytest.raises(ConfigError, match=r"search\.metric=perplexity: trials have loss"):
-        _outcome("k-f", rows, "perplexity", wanted=True)
-    failed = _outcome("k-f", [row("accuracy", None, "test", reason="inf")], "accuracy", wanted=True)
+        _read_result("k-f", rows, "perplexity", wanted=True)
+    failed = _read_result("k-f", [row("accuracy", None, "test", reason="inf")], "accuracy", wanted=True)
     assert (failed.status, failed.reason, failed.score) == ("diverged", "inf", None)
     during = [row("accuracy", 0.9, "validation", step=50), row("accuracy", None, "test")]
-    assert _outcome("k-f", during, "accuracy", wanted=False).score is None
+    assert _read_result("k-f", during, "accuracy", wanted=False).score is None
