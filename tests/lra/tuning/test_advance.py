@@ -202,7 +202,9 @@ def test_what_rows_say_of_a_trial() -> None:
     assert _read_result("k-f", rows, "perplexity", wanted=False)[3:7] == (1.0, 1.0, "loss", "lower")
     with pytest.raises(ConfigError, match=r"search\.metric=perplexity: trials have loss"):
         _read_result("k-f", rows, "perplexity", wanted=True)
-    failed = _read_result("k-f", [row("accuracy", None, "test", reason="inf")], "accuracy", wanted=True)
+    failed = _read_result(
+        "k-f", [row("accuracy", None, "test", reason="inf")], "accuracy", wanted=True
+    )
     assert (failed.status, failed.reason, failed.score) == ("diverged", "inf", None)
     during = [row("accuracy", 0.9, "validation", step=50), row("accuracy", None, "test")]
     assert _read_result("k-f", during, "accuracy", wanted=False).score is None
