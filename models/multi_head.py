@@ -170,6 +170,7 @@ class MultiHead(Family):
         output_gate: bool = False,
         qk_norm: bool = False,
     ) -> None:
+        """Make the projections, and join the traits of `core` with those of this class."""
         super().__init__()
         self.mean_at_padding = mean_at_padding
         self.heads, self.head_width = site.heads, site.head_width

@@ -191,6 +191,7 @@ class AxialPositions(Roles):
     def __init__(
         self, max_length: int, width: int, shape: Sequence[int] = (), widths: Sequence[int] = ()
     ) -> None:
+        """Draw the tables of rows and columns; an empty `shape` means a nearly square grid."""
         super().__init__()
         columns = math.isqrt(max_length - 1) + 1
         rows, columns = shape or (-(-max_length // columns), columns)

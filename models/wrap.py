@@ -209,6 +209,7 @@ class WrappedModule(Family):
         mask: MaskForm | None,
         mask_argument: str | None,
     ) -> None:
+        """Find out how `inner` takes a mask, and check that it needs no other argument."""
         super().__init__()
         self.inner, self.name = inner, name
         parameters = _list_inputs(inner.forward)

@@ -35,6 +35,7 @@ class AdaptiveEmbedding(nn.Module):
     """
 
     def __init__(self, vocabulary: int, width: int, cutoffs: list[int], shrink: float) -> None:
+        """Draw a table for each group and, unless `shrink` is 1, a matrix to the full width."""
         super().__init__()
         self.edges = [0, *cutoffs, vocabulary]
         self.width = width

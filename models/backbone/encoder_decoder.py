@@ -73,6 +73,7 @@ class DecoderBlock(nn.Module):
         feed_forward_width: int,
         dropout: float = 0.0,
     ) -> None:
+        """Make norms and the network around `mixer` and `cross`, and check both."""
         super().__init__()
         self_mixer = checked_mixer(mixer, positions=Positions.none, causal=True, max_length=1)
         if not cross.traits.cross:

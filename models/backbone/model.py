@@ -139,6 +139,7 @@ class Backbone(nn.Module):
         stack: StackFactory | None = None,
         seed: int,
     ) -> None:
+        """Check the options, build the parts of the model, and draw their weights from `seed`."""
         super().__init__()
         if stack is None and len(mixers) not in (1, config.depth):
             raise ValueError(

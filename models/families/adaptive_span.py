@@ -65,6 +65,7 @@ class SpanCore(nn.Module):
         initial: float,
         persistent: int,
     ) -> None:
+        """Make the learned spans, the table of distances, and persistent keys and values."""
         super().__init__()
         self.limit, self.ramp, self.dropout = span, ramp, site.attention_dropout
         self.initial = initial

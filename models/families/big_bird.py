@@ -96,6 +96,7 @@ class BigBirdCore(nn.Module):
     slopes: Float[Tensor, " h"] | None
 
     def __init__(self, site: Site, pattern: BigBirdPlan, padding: PaddingRule) -> None:
+        """Draw the random blocks of `pattern` for each head and query block."""
         super().__init__()
         self.pattern, self.causal, self.padding = pattern, site.causal, padding
         lra = isinstance(pattern, ReleasedPlan)

@@ -83,6 +83,7 @@ class CompressiveTransformer(SegmentRecurrence):
         reconstruction: Reconstruction = Reconstruction.attention,
         bias: bool = False,
     ) -> None:
+        """Make projections, the compression, and a decoder if its loss needs one."""
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory)
         super().__init__(site, core, bias=bias, bias_default=False)

@@ -68,6 +68,7 @@ class MixedAttention(Family):
     def __init__(
         self, site: Site, *, kernel: int = KERNEL, head_ratio: Count = 2, bias: bool = True
     ) -> None:
+        """Make attention on some heads, and span-based dynamic convolution on as many."""
         reach = site.max_length if site.causal else 2 * site.max_length - 1
         # The default is allowed for any length, so that short inputs need no option.
         too_wide = kernel > reach and kernel != KERNEL

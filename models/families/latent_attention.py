@@ -102,6 +102,7 @@ class LatentAttention(Family):
         rotary_width: int | None = None,
         bias: bool = False,
     ) -> None:
+        """Make the projections to queries, to latents, and from latents to keys and values."""
         super().__init__()
         width, heads = site.head_width, site.heads
         with_biases = biases(site, bias, default=False)

@@ -139,6 +139,7 @@ class LinearCore(FeatureCore):
         *,
         causal: bool,
     ) -> None:
+        """Check the options together, and set the traits that follow from them."""
         by_length = denominator == Denominator.root_length
         if causal and by_length:
             raise Unsupported(

@@ -143,6 +143,7 @@ class Linformer(MultiHead):
         variant: Variant = Variant.faithful,
         bias: bool = True,
     ) -> None:
+        """Make the projections, and the map from tokens to slots, which layers may share."""
         if site.causal:
             raise Unsupported(
                 "every slot of Linformer mixes all positions, so no mask can hide later tokens: "

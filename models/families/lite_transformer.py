@@ -67,6 +67,7 @@ class LongShortRangeAttention(Family):
         glu: bool = True,
         bias: bool = True,
     ) -> None:
+        """Make attention on the first channels and a convolution on the others."""
         super().__init__()
         width = site.width // 2 if attention_width is None else attention_width
         if not 0 < width < site.width or width % site.heads or (site.width - width) % site.heads:

@@ -128,6 +128,7 @@ class LocalCore(nn.Module):
     def __init__(
         self, site: Site, *, block: int, look_back: int, look_forward: int, variant: Variant
     ) -> None:
+        """Check the options, and set the traits that follow from them."""
         super().__init__()
         if block < 1:
             raise ValueError(f"block, a number of tokens, must be at least 1: got {block}")

@@ -71,6 +71,7 @@ class LongformerCore(nn.Module):
         uneven: bool,
         sees_cls: bool,
     ) -> None:
+        """Make a window core for undilated heads and one for dilated heads, if there are any."""
         super().__init__()
         dilated = site.heads if dilated_heads is None else dilated_heads
         if not 0 <= dilated <= site.heads:
@@ -200,6 +201,7 @@ class Longformer(MultiHead):
         bias: bool = True,
         variant: Variant = Variant.faithful,
     ) -> None:
+        """Make the projections, the core and, if needed, separate projections of global tokens."""
         lra = variant == Variant.lra
         sees_cls = global_cls and site.cls and not lra
         core = LongformerCore(

@@ -145,6 +145,7 @@ class Luna(Family):
         bias: bool = True,
         norm_residual: bool = False,
     ) -> None:
+        """Make the projections for packing and unpacking, and the slots that layers share."""
         super().__init__()
         self.heads, self.head_width = site.heads, site.head_width
         self.pack_heads = site.heads if pack_heads is None else pack_heads

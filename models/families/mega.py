@@ -169,6 +169,7 @@ class Mega(Family):
         truncation: Count | None = None,
         query_block: Count | None = None,
     ) -> None:
+        """Make the moving average, the maps of gates and attention, and the position bias."""
         super().__init__()
         width, value_width = site.width, 2 * site.width if value_width is None else value_width
         if relative == Relative.rotary and key_width % 2:

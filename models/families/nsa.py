@@ -94,6 +94,7 @@ class NativeSparseAttention(Family):
         compression: BlockCompression = BlockCompression.mean,
         bias: bool = False,
     ) -> None:
+        """Check the options; make projections, gates and the compression of blocks."""
         super().__init__()
         size = block if compressed_block is None else compressed_block
         step = size if stride is None else stride

@@ -321,6 +321,7 @@ class Performer(MultiHead):
         scaled_twice: bool = False,
         chunk: int = 64,
     ) -> None:
+        """Check the options, and draw the random projection."""
         width = site.head_width
         if features is None:
             features = max(1, round(width * math.log(width)))

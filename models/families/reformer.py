@@ -180,6 +180,7 @@ class Reformer(Family):
         redraw_every: Whole = 1,
         bias: bool = False,
     ) -> None:
+        """Check the options, make projections, and draw the rotations of the hash."""
         super().__init__()
         width = site.head_width
         if site.positions == Positions.rotary and width % 2:

@@ -127,6 +127,7 @@ class SGConv(Family):
         dropout: Share = 0.0,
         rate: Positive = 0.1,
     ) -> None:
+        """Check the options; make the kernels, the skip weights and the output map."""
         super().__init__()
         if stretch < 1 or stretch & (stretch - 1):
             raise ValueError(

@@ -138,6 +138,7 @@ class SinkhornCore(nn.Module):
     """Sorting of blocks, and attention to them; a sort net may provide the scores."""
 
     def __init__(self, site: Site, options: SinkhornOptions) -> None:
+        """Check the options; make the null block of a causal model, and set traits."""
         super().__init__()
         options.check(site)
         self.options, self.causal, self.dropout = options, site.causal, site.attention_dropout

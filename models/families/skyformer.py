@@ -229,6 +229,7 @@ class Skyformer(MultiHead):
         redraw_every: Whole = 1,
         padding: PaddingRule = PaddingRule.exact,
     ) -> None:
+        """Check the options, and draw the landmarks."""
         if site.causal:
             raise Unsupported(
                 f"Skyformer (form={form}) has no causal form: choose a causal family, or a task "

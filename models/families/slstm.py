@@ -75,6 +75,7 @@ class SLSTM(GatedMixer):
         recurrent: RecurrentDraw = RecurrentDraw.zeros,
         bidirectional: bool = True,
     ) -> None:
+        """Make the maps and biases of the gates, with the initial values of the xlstm package."""
         super().__init__()
         width, self.heads, head = site.width, site.heads, site.head_width
         self.convolutions = ShortConvolutions([width], convolution, bias=True)

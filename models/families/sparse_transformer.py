@@ -80,6 +80,7 @@ class SparseCore(nn.Module):
     slopes: Float[Tensor, " h"] | None
 
     def __init__(self, site: Site, chosen: "SparseTransformer") -> None:
+        """Check the options in `chosen`, and make the patterns of the heads."""
         super().__init__()
         lra = chosen.variant == Variant.lra
         self.pattern, self.head_use, self.stride = chosen.pattern, chosen.head_use, chosen.stride

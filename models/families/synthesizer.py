@@ -124,6 +124,7 @@ class Synthesizer(Family):
         bias: bool = True,
         variant: Variant = Variant.faithful,
     ) -> None:
+        """Check the options; make the projections and the parameters of each component."""
         super().__init__()
         chosen, self.lra = set(components), variant == Variant.lra
         if (

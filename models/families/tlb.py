@@ -130,6 +130,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         chunk_positions: ChunkPositions = ChunkPositions.sinusoidal,
         padding: PaddingRule = PaddingRule.exact,
     ) -> None:
+        """Check the options; make the layers of chunks and of the state, and positions."""
         super().__init__()
         _check_options(site, config)
         self.state_tokens, self.chunk, self.detach_every = state_tokens, chunk, detach_every

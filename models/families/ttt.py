@@ -71,6 +71,7 @@ class TTT(GatedMixer):
         bidirectional: bool = True,
         bias: bool = False,
     ) -> None:
+        """Make the projections, the initial W and b, and the learning rates."""
         super().__init__()
         if site.head_width % 2:
             raise ValueError(

@@ -221,6 +221,7 @@ class Yoso(MultiHead):
         conv_kernel: int = 0,
         redraw_every: Whole = 1,
     ) -> None:
+        """Check the options, and draw the planes of the hashes."""
         if site.causal:
             raise Unsupported(
                 "YOSO has no causal form: choose a causal family, or a task that reads the whole "
