@@ -188,7 +188,7 @@ class VectorScores(RelativeScores):
     def products(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, " t"]
     ) -> Float[Tensor, "b h i t"]:
-        """Return scale q' . R_t for every query and every distance t."""
+        """Return `scale` times q' . R_t, for every query q' and every distance t."""
         queries, vectors = self.meeting(q) * self.scale, self.vectors(distance).to(q.dtype)
         if len(vectors) == 1:  # all heads use the same vectors
             return queries @ vectors[0].mT

@@ -279,7 +279,7 @@ class WrappedModule(Family):
             if not (self.required or hides_later):
                 return None
             keep = x.new_ones(x.shape[:2], dtype=torch.bool)
-        # A softmax over no token is NaN, so a row of padding only keeps its first token (zeros).
+        # A softmax over no token is NaN, so in a row without real tokens the first one counts.
         keep = torch.cat((keep[:, :1] | ~keep.any(1, keepdim=True), keep[:, 1:]), dim=1)
         match self.mask:
             case MaskForm.ones:

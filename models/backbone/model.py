@@ -207,7 +207,9 @@ class Backbone(nn.Module):
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.output_dropout = nn.Dropout(config.output_dropout)
 
-    def _site(self, layer: int, seed: int, shared: dict[str, nn.Module], times: int = 0) -> Site:
+    def _make_site(
+        self, layer: int, seed: int, shared: dict[str, nn.Module], times: int = 0
+    ) -> Site:
         """Return the site of number `layer` among the layers with separate weights.
 
         `shared` has the modules that layers share; the layer's input was pooled `times` times.
@@ -296,14 +298,14 @@ class Backbone(nn.Module):
         weights that stay equal are noted in `seedless`.
         """
         torch.default_generator.manual_seed(derive(seed, part))
-        site = self._site(layer, seed, shared, times)
+        site = self._make_site(layer, seed, shared, times)
         if torch.get_default_device().type == "meta":
             return make(site), site
         with SeedWatch(site.generator) as watch:
             module = make(site)
         if watch.drawn:
             torch.default_generator.manual_seed(derive(seed + 1, part))
-            equal = watch.equal_in(module, make(self._site(layer, seed + 1, {}, times)))
+            equal = watch.equal_in(module, make(self._make_site(layer, seed + 1, {}, times)))
             self.seedless |= {f"{part}: {name}": size for name, size in equal.items()}
         return module, site
 

@@ -115,7 +115,7 @@ class MixedAttention(Family):
         x = blanked(flow.x, layout, self.traits)
         c = blanked(self.values_proj(x), layout, self.traits)
         x_context, c_context = (
-            self._with_context(before, part) for before, part in ((old_x, x), (old_c, c))
+            self._add_context(before, part) for before, part in ((old_x, x), (old_c, c))
         )
         span = F.conv1d(x_context.mT, self.span, groups=x.shape[-1]).mT
         logits = self.kernel_proj(self.attention.q_proj(x) * self.span_proj(span))
@@ -136,7 +136,7 @@ class MixedAttention(Family):
             )
         return flow._replace(x=attended.x + y, state=state)
 
-    def _with_context(
+    def _add_context(
         self, before: Float[Tensor, "b m w"] | None, x: Float[Tensor, "b l w"]
     ) -> Float[Tensor, "b n w"]:
         """Return `x` with the tokens before and after it that the convolutions read.

@@ -137,11 +137,11 @@ class Hyena(Family):
         order = reading_order(layout.keep, backwards=False)
         u = self.in_proj(order.reorder(blanked(flow.x, layout, self.traits)))
         with full_precision(u):
-            z, state = self._read(u, layout, flow.state)
+            z, state = self._convolve(u, layout, flow.state)
         y = blanked(order.back(z.to(u.dtype)), layout, self.traits)
         return flow._replace(x=blanked(self.out_proj(y), layout, self.traits), state=state)
 
-    def _read(
+    def _convolve(
         self, u: Float[Tensor, "b l e"], layout: Layout, state: State
     ) -> tuple[Float[Tensor, "b l d"], State]:
         """Return v x_1 of every token, and the next state if one is given.

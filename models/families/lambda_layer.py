@@ -187,7 +187,9 @@ class LambdaLayer(Family):
         with full_precision(x):
             q, logits, v = (part.to(dtype) for part in (q, logits, v))
             if self.causal:
-                past, before = cast(tuple[State, Tensor], state or self._empty(len(x), v))
+                past, before = cast(
+                    tuple[State, Tensor], state or self._make_empty_state(len(x), v)
+                )
                 before = before.to(dtype)
                 sums = CausalContent(*(part.to(dtype) for part in cast(CausalContent, past)))
                 y, after = causal_content(q, logits, v, layout.keep, sums)
@@ -208,7 +210,7 @@ class LambdaLayer(Family):
         """Split the last axis of `x` into p `parts` of k channels."""
         return torch.unflatten(x, -1, (parts, -1)).transpose(1, 2)
 
-    def _empty(self, batch_size: int, like: Tensor) -> State:
+    def _make_empty_state(self, batch_size: int, like: Tensor) -> State:
         """Return an empty state: sums of the content, and the values within the window, all 0."""
         values = self.v_proj.out_features // self.depth
         shape = (batch_size, self.depth, self.key_width)
@@ -232,7 +234,7 @@ class LambdaLayer(Family):
                 "tokens"
             )
         weight = self.v_proj.weight
-        return self._empty(batch_size, weight.new_zeros(0, dtype=sum_dtype(weight)))
+        return self._make_empty_state(batch_size, weight.new_zeros(0, dtype=sum_dtype(weight)))
 
 
 def check_window(window: int | None, reach: int, *, causal: bool) -> None:

@@ -182,7 +182,7 @@ class Linformer(MultiHead):
         self.early = linear and not self.positions_inside and 2 * site.width >= slots
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Attend to slots, which are computed in the cheaper of two equal ways.
+        """Attend to slots, which are computed in the cheaper of two equivalent ways.
 
         With `early`, the tokens are mapped to slots first, and keys and values are projections of
         the slots. If there are more slots than tokens, keys and values are projected first.

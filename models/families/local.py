@@ -175,7 +175,10 @@ class LocalCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Let each query attend to its block and to the neighbouring blocks in reach."""
+        """Let each query attend to its block, `look_back` earlier and `look_forward` later ones.
+
+        With `variant=lra`, groups of distant tokens take the place of blocks.
+        """
         dropout = self.dropout if self.training else 0.0
         if self.longest is None:
             return local_attention(

@@ -239,12 +239,16 @@ class Longformer(MultiHead):
             is_global = layout.is_global
             if self.sees_cls:
                 is_global = is_global | (torch.arange(x.shape[1], device=x.device) == 0)
-            return self.merge(self._with_mask(blanked(x, layout, self.traits), is_global, layout))
+            return self.merge(
+                self._attend_with_mask(blanked(x, layout, self.traits), is_global, layout)
+            )
         if self.sees_cls:
-            return self.merge(self._with_cls(blanked(x, layout, self.traits), layout))
+            return self.merge(self._attend_with_cls(blanked(x, layout, self.traits), layout))
         return super().forward(x, layout)
 
-    def _with_cls(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b h l k"]:
+    def _attend_with_cls(
+        self, x: Float[Tensor, "b l d"], layout: Layout
+    ) -> Float[Tensor, "b h l k"]:
         """Let the first token, CLS, attend to all tokens, and all tokens to it.
 
         The other tokens attend within windows that exclude it, and to its key separately.
@@ -263,7 +267,7 @@ class Longformer(MultiHead):
         cls_output = cls_output.to(o.dtype)
         return torch.cat((cls_output.transpose(1, 2), o.transpose(1, 2)), 1).transpose(1, 2)
 
-    def _with_mask(
+    def _attend_with_mask(
         self, x: Float[Tensor, "b l d"], is_global: Bool[Tensor, "b l"], layout: Layout
     ) -> Float[Tensor, "b h l k"]:
         """Let the tokens marked in `is_global` attend to all tokens, and all tokens to them.

@@ -163,7 +163,7 @@ class RetNet(Family):
     def project(
         self, x: Float[Tensor, "b l d"], place: Int[Tensor, "b l"] | Int[Tensor, " b"] | None
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l v"]]:
-        """Return queries, keys and values by head; positions rotate queries and keys, if used."""
+        """Return queries, keys and values of `x` by head; with `rotary`, q and k are rotated."""
         act = ACTIVATIONS.get(self.activation, nn.Identity())
         q, k, v = (self.split(act(f(x))) for f in (self.q_proj, self.k_proj, self.v_proj))
         if self.rotary:

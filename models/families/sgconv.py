@@ -172,12 +172,12 @@ class SGConv(Family):
         order = reading_order(layout.keep, backwards=False)
         u = order.reorder(x).mT.to(sum_dtype(x))
         with full_precision(x):
-            y, state = self._read(u, flow.state)
+            y, state = self._convolve(u, flow.state)
         y = blanked(order.back(y.mT).to(x.dtype), layout, self.traits)
         y = F.dropout(F.gelu(y), self.dropout, self.training)
         return flow._replace(x=apply_channel_gate(self.out_proj(y), self.mixing), state=state)
 
-    def _read(
+    def _convolve(
         self, u: Float[Tensor, "b d l"], state: State
     ) -> tuple[Float[Tensor, "b cd l"], State]:
         """Return y of every token for each of c kernels, and the next state if one is given."""

@@ -165,7 +165,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         keep_chunks = None if keep is None else keep.view(chunk_shape)
         if self.placed:
             chunks = chunks + (
-                self._positions(self.chunk, x) if self.places is None else self.places
+                self._make_positions(self.chunk, x) if self.places is None else self.places
             )
         # The first layers do not depend on the state, so they run for all chunks as one batch.
         flat = None if keep_chunks is None else keep_chunks.flatten(0, 1)
@@ -185,7 +185,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
 
         A row whose chunk has no real token keeps its state.
         """
-        new = state + self._positions(self.state_tokens, state)
+        new = state + self._make_positions(self.state_tokens, state)
         unchanged = new if self.padding == PaddingRule.original else state
         for group, look in enumerate(self.looks):
             if group:
@@ -206,7 +206,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
             flow = block(flow, Layout(keep=keep))
         return flow.x
 
-    def _positions(self, length: int, like: Tensor) -> Float[Tensor, "1 l d"]:
+    def _make_positions(self, length: int, like: Tensor) -> Float[Tensor, "1 l d"]:
         """Return sinusoids of positions 0 … length-1, with the width and type of `like`."""
         ids, dtype = position_ids(length, None, like), precise(like.dtype)
         return sinusoid(ids, like.shape[-1], dtype=dtype).to(like.dtype)

@@ -76,7 +76,7 @@ def _normalise(x: Tensor) -> tuple[Tensor, Tensor]:
     return x * inverse, inverse
 
 
-def _unit_gradient(gradient: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
+def _pull_through_norm(gradient: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
     """Return the gradient of x, given that of `unit` = x / |x|, with `inverse` = 1 / |x|."""
     projection = (gradient * unit).sum(-1, keepdim=True)
     return (gradient - projection * unit) * inverse
@@ -114,7 +114,7 @@ class _Yoso(torch.autograd.Function):
         rule: Rule = ctx.rule
         with full_precision(gradient):
             (q_unit, q_inverse), (k_unit, k_inverse), values = _prepare(q, k, v, keep)
-            dsums = _unit_gradient(gradient.to(o.dtype).flatten(0, 1), o, inverse)
+            dsums = _pull_through_norm(gradient.to(o.dtype).flatten(0, 1), o, inverse)
             if codes:
                 query_codes, key_codes = codes
                 per_hash = 1 / query_codes.shape[1]
@@ -124,7 +124,10 @@ class _Yoso(torch.autograd.Function):
                 dq, dk = (x * (per_hash * rule.tau / 2) for x in (dq, dk))
             else:
                 dq, dk, dv = pull_chance(q_unit, k_unit, values, rule.chance, gradient=dsums)
-            dq, dk = _unit_gradient(dq, q_unit, q_inverse), _unit_gradient(dk, k_unit, k_inverse)
+            dq, dk = (
+                _pull_through_norm(dq, q_unit, q_inverse),
+                _pull_through_norm(dk, k_unit, k_inverse),
+            )
             dv = dv.view_as(v)
             if keep is not None:
                 dv = dv * keep[:, None, :, None]
