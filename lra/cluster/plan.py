@@ -98,7 +98,7 @@ class StoredPlan:
         """Open the plan of a folder.
 
         Raises:
-            BadPlan: there is none, it is torn, or of another schema.
+            BadPlan: there is no plan, it is damaged, or it has another schema.
         """
         self.folder = folder
         self.head, self.mark = _read_head(folder)
@@ -265,7 +265,7 @@ def locate_plan(name: str, root: Path) -> Path:
     """Return the folder of a plan from its path, or from the name of its sweep.
 
     Raises:
-        BadPlan: there is none; with near matches.
+        BadPlan: there is no such plan; the message names similar ones.
     """
     for folder in (Path(name), plan_folder(root, name)):
         if lexists(folder / HEAD):  # whoever opens it says what is wrong with it

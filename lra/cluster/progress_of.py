@@ -205,7 +205,7 @@ class Watcher:
                 standing.left_s = max(work_left / speed if speed else 0.0, least)
 
     def _least(self, running: Sequence[RunningCell], now: float) -> tuple[float, bool]:
-        """Return the seconds until the end at least, and if the time of every cell is known."""
+        """Return a lower bound of the seconds left, and whether the time of every cell is known."""
         entries, seconds_left, all_known = self.plan.entries, list[float](), True
         for cell in running:
             planned = entries[self.plan.places[cell.key]].needs.seconds
@@ -218,6 +218,7 @@ class Watcher:
             for place, entry in enumerate(entries)
             if place not in self.ended and entry.key not in running_keys
         ]
+        # All remaining work, divided among the workers that run a cell now.
         least = (sum(seconds_left) + sum(seconds or 0.0 for seconds in waiting)) / len(seconds_left)
         return max(*seconds_left, least), all_known and None not in waiting
 

@@ -180,4 +180,4 @@ def _print(
     if not lines:
         print("nothing is compared, as this folder has no run of runner=train or runner=scaling")
     if excluded:
-        print(f"excluded, as their operations cannot be counted: {number_of(excluded, 'run')}")
+        print(f"lra excludes {number_of(excluded, 'run')}, because it cannot count the operations")

@@ -79,7 +79,7 @@ class FamilyCores:
         return self._core(group_file("model", "sdpa")["mixer"], 0)
 
     def labels(self) -> dict[str, str]:
-        """Return the options that name the rows, where this family has them."""
+        """Return labels of the rows: the options in the runner's `named` that this family has."""
         options = self.run.mixer_options
         return {
             f"mixer.{name}": str(options[name]).lower()

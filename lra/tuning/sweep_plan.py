@@ -89,7 +89,7 @@ def _transfer(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
 
 
 def _differing(here: Mapping[str, Any], there: Mapping[str, Any], but: Collection[str]) -> str:
-    """Return in words which options of task, model and optimiser differ, except those in `but`."""
+    """Return in words where configuration `here` differs from `there`, except options in `but`."""
     ours, theirs = (
         flatten({part: config[part] for part in ("task", "model", "optim")})
         for config in (here, there)
