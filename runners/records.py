@@ -146,13 +146,7 @@ class Measurement:
     """Everything else that distinguishes this row from others: split, reference, kernel …"""
 
     def __post_init__(self) -> None:
-        """Check that the row has a value or a reason, and that it can be stored as JSON.
-
-        A long reason is shortened, and its characters that UTF-8 cannot encode are escaped.
-
-        Raises:
-            ValueError: the row is invalid.
-        """
+        """Shorten the reason; raise ValueError if the row is invalid or no plain JSON."""
         reason = _cut_middle(self.reason, LONGEST_REASON).encode(errors="backslashreplace").decode()
         object.__setattr__(self, "reason", reason)
         if (self.status is Status.ok) == (self.value is None):
@@ -227,14 +221,9 @@ class Cell:
     """The memo of a sweep whose runs share parts; each part is checked once."""
 
     def __post_init__(self, checked: Memo | None) -> None:
-        """Set `key` and `described`, and check that the description of the run can be stored.
+        """Set `key` and `described`. Raises ValueError if a part of the run is not plain JSON.
 
-        Args:
-            checked: memo of parts that this run shares with earlier runs of a sweep and that are
-                already checked; None: all parts are checked.
-
-        Raises:
-            ValueError: a part is not plain JSON, so rows of this run could not be written.
+        `checked` has parts that earlier runs of the sweep share and that were checked there.
         """
         if self.columns.keys() != _CELL_COLUMNS:
             missing = sorted(_CELL_COLUMNS - self.columns.keys())

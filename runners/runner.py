@@ -79,13 +79,8 @@ class Cores(Protocol):
     def approximation(self, budget: int, *, draw: int, layer: int) -> "Core":
         """Return the attention function of the family for one layer.
 
-        Args:
-            budget: value of the option that trades time for accuracy.
-            draw: which of several independent random draws, for families with random features.
-            layer: number of the layer.
-
-        Raises:
-            ValueError: the family refuses this budget.
+        `budget` is the value of the option that trades time for accuracy, and `draw` numbers
+        independent random draws. Raises ValueError if the family refuses the budget.
         """
         ...
 
@@ -118,11 +113,7 @@ class Work(Protocol):
     """Folder for the checkpoints of a run that trains."""
 
     def facts(self, max_length: int | None = None) -> "TaskFacts":
-        """Return the facts of the task that a model needs, such as its vocabulary and length.
-
-        Args:
-            max_length: the longest input of a cost measurement; None: the length of the task.
-        """
+        """Return the facts of the task for a model; a cost measurement gives `max_length`."""
         ...
 
     def build(
@@ -219,10 +210,7 @@ class Runner(ABC):
 
     @property
     def started_from(self) -> str | None:
-        """Return one word for tables that names the weights from which a run starts.
-
-        None: tables have no column for it.
-        """
+        """Return the name of the initial weights for tables; None: tables have no such column."""
         return None
 
     def marks(self, regime: str) -> Mapping[str, str]:
@@ -236,10 +224,7 @@ class Runner(ABC):
 
     @property
     def stored_weights(self) -> str | None:
-        """Return the key or the folder of the finished training that gives a run its weights.
-
-        None: the run starts from no stored weights.
-        """
+        """Return key or folder of the training that gives a run its weights; None: there is none."""
         return None
 
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -330,10 +315,7 @@ class Runner(ABC):
         )
 
     def rough_seconds(self, work: Work) -> float | None:
-        """Return about how many seconds a run without passes through a model takes.
-
-        None: the time is unknown.
-        """
+        """Return about how many seconds a run without passes of a model takes; None: unknown."""
         del work
         return None
 
@@ -366,11 +348,7 @@ class Runner(ABC):
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return the test score of a run in a few words, for example `accuracy 61.2%`.
-
-        Args:
-            rows: The rows of the run that have a value. "" is returned if none is a test score.
-        """
+        """Return the test score of a run, for example `accuracy 61.2%`; "" if it has none."""
         test_rows = [row for row in rows if row.labels.get("split") == "test"]
         for metric in JUDGED_BY:
             if scores := [row for row in test_rows if row.metric == metric]:

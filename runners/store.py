@@ -291,10 +291,7 @@ class Store:
         return take_claim(self.root / "claims" / key, title=title, worker=worker)
 
     def claims(self) -> dict[str, Holder]:
-        """Return which process executes each running run, by the key of the run.
-
-        This reads one listing of the folder and one file for each run.
-        """
+        """Return which process executes each run, by key; it reads one small file for each."""
         return living_holders(self.root / "claims")
 
     def clear_claims(self, keys: Collection[str]) -> None:
@@ -302,11 +299,7 @@ class Store:
         clear(self.root / "claims", keys)
 
     def strangers(self, *, remove: bool) -> list[str]:
-        """Return the claims that came with a copied results folder; see `claims.strangers`.
-
-        Args:
-            remove: whether to remove these claims as well.
-        """
+        """Return (maybe remove) claims that came with a copied folder; see `claims.strangers`."""
         return strangers(self.root / "claims", remove=remove)
 
     # -- sweeps ----------------------------------------------------------------------------------

@@ -162,10 +162,7 @@ def with_quota(words: str, threads: int) -> str:
 
 
 def largest_loss(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:
-    """Return the largest fraction of time that a stretch lost to one cause.
-
-    The arguments are those of `reason`.
-    """
+    """Return the largest fraction of time lost to one cause; arguments are those of `reason`."""
     losses = (
         shares.waiting if alone else None,
         None if on_gpu else shares.absent,
@@ -175,10 +172,7 @@ def largest_loss(shares: Shares, *, alone: bool = True, on_gpu: bool = False) ->
 
 
 def quartile_ratio(samples: Sequence[float]) -> float:
-    """Return the upper quartile divided by the lower one.
-
-    They are found by rank: of 10 samples, the third largest and the third smallest.
-    """
+    """Return upper / lower quartile by rank: of 10 samples, third largest / third smallest."""
     ordered = sorted(samples)
     cut = len(ordered) // 4
     return ordered[len(ordered) - 1 - cut] / ordered[cut]

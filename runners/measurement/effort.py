@@ -56,12 +56,7 @@ have weight 1, because no fitted run has many. `tests/benchmarks/planning.py` fi
 
 
 def effort(calls: Mapping[Operator, float], views: float = 0.0) -> Effort:
-    """Return the work of a pass by kind.
-
-    Args:
-        calls: how often the pass calls each operator.
-        views: number of calls that only make views, which move no data.
-    """
+    """Return the work of a pass by kind; `views` are calls that move no data."""
     total: dict[str, float] = defaultdict(float)
     for call, times in calls.items():
         total["operators"] += times

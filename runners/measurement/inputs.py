@@ -10,13 +10,9 @@ from lra.models.backbone.model import Head, TaskFacts
 def random_inputs(
     sequences: int, length: int, facts: TaskFacts, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Return random tokens [b, p, l] and targets [b], or [b, l] for a model that predicts tokens.
+    """Return random tokens [b, p, l] and targets: [b], or [b, l] for a model that predicts tokens.
 
-    Args:
-        sequences: examples b of the batch; each has p = 1 sequence, or 2 for pairs.
-        length: tokens l of each sequence.
-        facts: kind of task, vocabulary and classes.
-        seed: seed of the random numbers.
+    b is the number of `sequences`, l the `length`; p is 2 for pairs of texts and 1 otherwise.
     """
     generator = torch.Generator().manual_seed(seed)
     parts = 2 if facts.head is Head.pair else 1

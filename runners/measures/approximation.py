@@ -117,17 +117,9 @@ class Approximation(Timing, Runner):
         return ["softmax"] if self.qk is QK.trained else []
 
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return option, budgets and target of a model.
+        """Return option, budgets and target from `about.approximation` in the model's file.
 
-        They come from the entry `about.approximation` of the model's file. Options of this runner
-        replace them.
-
-        Args:
-            model: Name of the model.
-            about: The entry `about` of the file.
-
-        Raises:
-            ValueError: `about.approximation` is not a mapping of these three keys.
+        Options of this runner replace them. Raises ValueError if the entry has other keys.
         """
         declared = about.get("approximation") or {}
         if not isinstance(declared, Mapping) or not {*declared} <= {"option", "budgets", "target"}:
@@ -145,11 +137,7 @@ class Approximation(Timing, Runner):
         return {**options, "own_budgets": {}}
 
     def budget_option(self, model: str) -> str:
-        """Return the name of the option that is the budget of the model.
-
-        Raises:
-            Unsupported: the model has no such option.
-        """
+        """Return the name of the budget's option. Raises `Unsupported` if there is none."""
         if self.option is None:
             raise Unsupported(
                 f"{model} does not approximate attention: its file has no about.approximation. "
@@ -272,14 +260,7 @@ class ApproximationLab:
     def _measure_errors(
         self, exact: Exact, core: Core, budget: int, layer: int
     ) -> Iterator[Measurement]:
-        """Yield the errors at one budget, as means over random draws.
-
-        Args:
-            exact: the exact results, with which outputs are compared.
-            core: the approximation of the first draw; if it is random, more draws are built here.
-            budget: the budget of `core`.
-            layer: number of the layer.
-        """
+        """Yield the errors at one budget, as means over random draws; `core` is the first draw."""
         draws = self.config.draws if core.traits.random_draws else 1
         errors = [exact.errors(core)]
         errors += [
@@ -358,13 +339,7 @@ class ApproximationLab:
 
 
 def _average_draws(metric: str, samples: Sequence[float], labels: dict[str, str]) -> Measurement:
-    """Return the row with the mean over draws, or a row which says that it is not finite.
-
-    Args:
-        metric: name of the metric.
-        samples: one value for each random draw.
-        labels: labels of the row.
-    """
+    """Return the row with the mean over `samples`, one per draw, or a row that it is not finite."""
     if not all(map(math.isfinite, samples)):
         bad_draws = sum(not math.isfinite(sample) for sample in samples)
         return Measurement(

@@ -164,13 +164,9 @@ def _mass_rows(
     layer: str,
     config: AttentionMass,
 ) -> Iterator[Measurement]:
-    """Yield the mean attention of each bucket and region, and its standard error.
+    """Yield the mean attention of each bucket and region in a layer, and its standard error.
 
-    Args:
-        mass: Attention of each sequence to each of the s keys, a mean over heads and queries.
-        edges: The keys of each region: see `regions`.
-        layer: Number of the layer, or `all`.
-        config: The split, and the number of buckets.
+    `mass` is the mean attention of n sequences to s keys; `edges` is from `regions`.
     """
     labels = {"split": config.split, "layer": layer, "sequences": str(len(mass))}
     for region, (first, last) in edges.items():

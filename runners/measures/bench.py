@@ -105,13 +105,9 @@ class Bench:
         return saved_bytes(lambda: self._compute_loss(model), exclude)
 
     def operations(self, name: str, call: Callable[[], object], seconds: float) -> int:
-        """Return how many matrix operations one call does.
+        """Return how many matrix operations one call of the model `name` does.
 
-        Args:
-            name: name of the model.
-            call: the call, which is run once more if it is short.
-            seconds: how long it takes. Operations of a long (or compiled) call are counted with
-                fake tensors, which have shapes but no data.
+        If it takes more than `long_step_s` seconds, they are counted on tensors without data.
         """
         if seconds <= self.long_step_s and not self.hardware.compile:
             return count_operations(call)
@@ -140,13 +136,7 @@ class Bench:
     def counted_rows(
         self, name: str, call: Callable[[], object], seconds: float
     ) -> Iterator[Measurement]:
-        """Yield rows with the operations and the parameters of a model.
-
-        Args:
-            name: name of the model.
-            call: the measured call.
-            seconds: how long the call takes.
-        """
+        """Yield rows with the operations and parameters of the model `name`; see `operations`."""
         parameters = sum(p.numel() for p in self.models[name].parameters() if p.requires_grad)
         for metric, value in (
             ("flops", self.operations(name, call, seconds)),
@@ -157,13 +147,7 @@ class Bench:
     def model_facts(
         self, name: str, call: Callable[[], object], watched: Rounds
     ) -> Iterator[Measurement]:
-        """Yield rows with the counts and rates of a model.
-
-        Args:
-            name: name of the model.
-            call: the measured call.
-            watched: the timed samples, in which `name` is the key of the call.
-        """
+        """Yield rows with counts and rates of the model `name`; `watched` has its samples."""
         samples = watched.samples(name)
         seconds = median(samples)
         flops, *others = self.counted_rows(name, call, seconds)

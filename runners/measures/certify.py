@@ -63,11 +63,7 @@ def _estimate_size(task: Task, split: str) -> int:
 
 
 def certify(task: Task, *, split: str) -> Iterator[Measurement]:
-    """Compute the baselines of a task, and yield their rows, with `baseline/<name>` as model.
-
-    Args:
-        task: The task, with prepared data.
-        split: The split on which baselines are scored.
+    """Yield the rows of each baseline on a split, with `baseline/<name>` as the model.
 
     Raises:
         Unsupported: the task computes no baselines.

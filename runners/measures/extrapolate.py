@@ -147,10 +147,7 @@ def _evaluate_factor(
     config: Extrapolate,
     hardware: HardwareProfile,
 ) -> Iterator[Measurement]:
-    """Yield the scores of the model at one factor, or a row with the reason why there are none.
-
-    The arguments are those of `extrapolate`.
-    """
+    """Yield the scores of the model at one factor, or a row with the reason why there are none."""
     metric = task.spec.metric
     labels = {
         "split": SPLIT,

@@ -117,14 +117,7 @@ class ParallelScaling(Timing, Runner):
 def measure(
     work: Work, ranks: Ranks, load: ScalingLoad, config: ParallelScaling
 ) -> Iterator[Measurement]:
-    """Time the step of all processes and of the first one alone; every process must call this.
-
-    Args:
-        work: the run.
-        ranks: the processes.
-        load: whether the tokens of each device or of all devices stay constant.
-        config: how to measure.
-    """
+    """Time the step of all processes and of the first one alone; every process must call this."""
     hardware, length = work.hardware, work.length
     device = torch.device(str(hardware.device))
     sequences = batch_of(load, length, hardware)
@@ -208,15 +201,7 @@ def batch_of(load: ScalingLoad, length: int, hardware: HardwareProfile) -> int:
 def _build_step(
     work: Work, model: Backbone, ranks: Ranks, sequences: int, device: torch.device
 ) -> Step:
-    """Return a function that does one training step (AdamW, no clipping) on a shared batch.
-
-    Args:
-        work: the run.
-        model: the model, which is trained.
-        ranks: the processes that share the batch and add their gradients.
-        sequences: sequences of the batch.
-        device: the device of this process.
-    """
+    """Return a function that trains `model` one step (AdamW, no clipping) on a shared batch."""
     hardware, length = work.hardware, work.length
     optim = OptimConfig(clip=None)
     model.train()

@@ -39,13 +39,7 @@ def size(task: Task, split: str) -> int:
 def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:
     """Return the mean length of a split's batches, padding included, and whether it is exact.
 
-    If rows are padded and the data are missing, the longest length of the task is returned with
-    False.
-
-    Args:
-        task: The task.
-        split: The split.
-        batch_size: Rows of a batch; a batch is padded to the length of its longest row.
+    If rows are padded and the data are missing, it is the longest length of the task, with False.
     """
     longest = task.spec.max_length
     source: Any = task

@@ -168,12 +168,7 @@ def _is_complete(path: Path) -> bool:
 
 
 def _read_or_refuse(path: Path, read: Callable[[], _Read]) -> _Read:
-    """Return the result of `read`, which reads the file at `path`.
-
-    Raises:
-        runners.storage.atomic.StorageRefused: the system has a fault, so the file may be sound.
-        OSError: the file cannot be read for another reason.
-    """
+    """Return the result of `read`. Raises OSError; `StorageRefused` if the system has a fault."""
     try:
         return read()
     except OSError as error:

@@ -108,10 +108,7 @@ class TrainConfig:
         return task.with_varied_windows(self.window_deviation, self.halved_windows)
 
     def stretch(self, length: int, usual: int) -> float:
-        """Return the factor by which a window of `length` tokens scales the learning rate.
-
-        With `window_deviation` it is length / usual, the fraction of a usual window; else 1.
-        """
+        """Return the factor of the learning rate for a window of `length` tokens."""
         return 1.0 if self.window_deviation is None else length / usual
 
     def marks(self, regime: str) -> Mapping[str, str]:

@@ -152,13 +152,7 @@ class Distillation:
 def divergence(
     taught: Float[Tensor, "*items c"], logits: Float[Tensor, "*items c"], temperature: float
 ) -> Float[Tensor, "*items"]:
-    """Return T^2 KL(t^T || p^T) of every item, in nats.
-
-    Args:
-        taught: logits of the teacher for c classes; they give t.
-        logits: logits of the student; they give p.
-        temperature: T, by which the logits are divided.
-    """
+    """Return T^2 KL(t^T || p^T) of every item, in nats; t is from the logits `taught`."""
     theirs = F.log_softmax(taught.float() / temperature, -1)
     ours = F.log_softmax(logits.float() / temperature, -1)
     return temperature**2 * (theirs.exp() * (theirs - ours)).sum(-1)
@@ -167,10 +161,7 @@ def divergence(
 def attention_divergence(
     teacher: tuple[Any, CoreCall], student: tuple[Any, CoreCall]
 ) -> Float[Tensor, ""]:
-    """Return mean KL(A_t || A_s) over heads and queries, for the attention A_t of the teacher.
-
-    Both arguments are an attention function and one recorded call of it.
-    """
+    """Return mean KL(A_t || A_s) over heads and queries; each argument is a core and its call."""
     with torch.no_grad():
         theirs = torch.cat([part for _, part in weights(*teacher)], -1)
     ours = torch.cat([part for _, part in weights(*student)], -1)
@@ -270,12 +261,7 @@ class _PassRecord:
 
 @contextmanager
 def _record_pass(model: Backbone, cores: list[dict[int, nn.Module]]) -> Iterator[_PassRecord]:
-    """Record the pass that the model runs inside the `with` block.
-
-    Args:
-        model: Student or teacher.
-        cores: A list of its attention functions by layer; empty: attention is not recorded.
-    """
+    """Record the pass of the model inside the `with` block; `cores` are its attention."""
     record = _PassRecord(model)
 
     def hidden_recorder(layer: int) -> Callable[..., None]:

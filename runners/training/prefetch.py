@@ -62,10 +62,7 @@ def endless(
 
 
 class Prefetch:
-    """Gives training batches in order; a thread prepares them if they are slow.
-
-    It is a context manager, which stops the thread at its end.
-    """
+    """Gives training batches in order, in a `with` block; a thread prepares slow ones."""
 
     def __init__(self, task: Task, batch_size: int, seed: int, start: BatchPosition) -> None:
         self.waited_s = 0.0

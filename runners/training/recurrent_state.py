@@ -46,10 +46,7 @@ class RecurrentStates:
         self._parts: list[State] = []
 
     def begin(self, fresh: Bool[Tensor, " b"] | None) -> None:
-        """Start a batch, and empty the state of rows where `fresh` is True: they start a new text.
-
-        None: batches of this task have no state.
-        """
+        """Start a batch; rows in `fresh` get an empty state. None: the task has no state."""
         if fresh is None:
             self.state = None
             return

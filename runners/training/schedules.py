@@ -32,12 +32,7 @@ def learning_rate(config: OptimConfig, step: int, reduction: float = 1.0) -> flo
 
 
 def _falling_factor(config: OptimConfig, update: int) -> float:
-    """Return the factor by which the rate falls from the peak: 1 at the end of warm-up.
-
-    Args:
-        config: The schedule and its options.
-        update: Number of the update, counted from the end of warm-up.
-    """
+    """Return the factor of the peak at an update after warm-up; it falls from 1 at update 0."""
     progress = min(1.0, update / max(1, config.steps - 1 - config.warmup_steps))
     match config.schedule:
         case Schedule.cosine:

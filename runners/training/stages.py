@@ -57,11 +57,7 @@ class Stage:
 
 
 def read_stages(listed: Iterable[Any]) -> list[Stage]:
-    """Return the stages that a list of mappings describes.
-
-    Raises:
-        ValueError: An entry is invalid; the message names the entry and its key.
-    """
+    """Return the stages of a list of mappings. Raises ValueError, which names entry and key."""
     names = [entry.name for entry in fields(Stage)]
     needed = [entry.name for entry in fields(Stage) if entry.default is MISSING]
     stages = []

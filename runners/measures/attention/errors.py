@@ -42,10 +42,7 @@ class QueryKeyValue(NamedTuple):
 def random_heads(
     sequences: int, heads: int, length: int, width: int, *, deviation: float, seed: int
 ) -> QueryKeyValue:
-    """Return random queries, keys and values with independent normal entries.
-
-    Queries and keys have the standard deviation `deviation`, values have 1.
-    """
+    """Return random normal q and k with standard deviation `deviation`, and v with 1."""
 
     def draw(name: str) -> Tensor:
         generator = torch.Generator().manual_seed(derive(seed, f"random {name}"))
@@ -112,12 +109,7 @@ def trained_heads(
 def _select_long_rows(
     inputs: tuple[Tensor, Tensor, Tensor, Layout], length: int
 ) -> Int[Tensor, " r"]:
-    """Return the numbers of the rows that have at least `length` tokens without padding.
-
-    Args:
-        inputs: queries, keys, values and layout of an attention function.
-        length: positions.
-    """
+    """Return the numbers of rows with at least `length` real tokens in q, k, v and layout."""
     q, _, _, layout = inputs
     if q.shape[2] < length:
         return torch.arange(0)
@@ -180,11 +172,8 @@ class CoreErrors(NamedTuple):
 class Exact:
     """The exact results of some sequences, with which approximations are compared.
 
-    Args:
-        core: the exact attention function.
-        inputs: queries, keys and values of the sequences.
-        matrices: whether attention matrices are compared, too.
-        ranks: numbers k of heaviest keys for the recalled weight.
+    `matrices` says whether attention matrices are compared, too, and `ranks` has the numbers k of
+    heaviest keys for the recalled weight.
     """
 
     def __init__(

@@ -25,13 +25,9 @@ class Kernels:
         """How many tokens were added; 0 for a learned kernel, which is the same for all tokens."""
 
     def add(self, layer: int, left: int, taps: Tensor, rows: KeptTokens) -> None:
-        """Add the kernels of one layer for one batch.
+        """Add the kernels of a layer for one batch: [h, t] if learned, [b, h, l, t] if predicted.
 
-        Args:
-            layer: number of the layer.
-            left: how many taps precede the tap of the current token.
-            taps: learned kernels [h, t], or predicted ones [b, h, l, t].
-            rows: which positions are padding; their kernels do not count.
+        `left` is the number of taps before the tap of the current token. Padding does not count.
         """
         self.lefts[layer], taps = left, taps.double()
         if taps.ndim == 2:

@@ -83,11 +83,7 @@ def _average_weights(
 ) -> Float[Tensor, "b s"]:
     """Return the mean weight of each of the s keys over h heads and l queries.
 
-    Args:
-        read: the function of the mixer that attends: `read(q, k, v, segment)`.
-        q: queries of the segment.
-        k: keys of memory and segment.
-        segment: the last argument of `read`.
+    `read(q, k, v, segment)` is the function of the mixer that attends.
     """
     keys, pieces = k.shape[2], []
     for first in range(0, keys, KEYS_AT_ONCE):

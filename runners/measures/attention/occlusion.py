@@ -32,17 +32,10 @@ class QueriedBatch(NamedTuple):
 def draw_queries(
     model: Backbone, batch: Batch, queries: int, generator: torch.Generator, device: torch.device
 ) -> QueriedBatch:
-    """Draw the queried positions of a batch, without replacement, and the tokens that hide others.
+    """Draw the queried positions of a batch, and for each position a random token to hide it.
 
-    A classifier that reads one position is queried there. Other models are queried at positions
-    that count in the loss.
-
-    Args:
-        model: The trained model.
-        batch: The batch.
-        queries: Positions to draw in each row; fewer if the row has fewer.
-        generator: Draws positions and tokens.
-        device: The device of the tensors that are returned.
+    A classifier that reads one position is queried there. Other models are queried at `queries`
+    positions of each row (or all, if there are fewer) that count in the loss, without replacement.
     """
     tokens, rows = batch.tokens, batch.tokens.flatten(0, 1)
     real = torch.ones_like(rows, dtype=torch.bool)

@@ -50,10 +50,7 @@ def patterns(mixer: nn.Module, x: Float[Tensor, "1 l d"]) -> dict[str, Int[Tenso
 
 
 def groups(matrix: Float[Tensor, "l s"]) -> Int[Tensor, "l s"]:
-    """Return, for each key of a row, how many keys of the row have the same weight.
-
-    A key with weight 0 gets 0.
-    """
+    """Return how many keys of a row have the same weight as each key; 0 for a key with weight 0."""
     size = matrix.abs()
     attended = size > NOTHING * size.amax(-1, keepdim=True)
     equal = (matrix[:, :, None] - matrix[:, None]).abs() <= EQUAL * size[:, :, None]

@@ -16,21 +16,15 @@ SOFTMAX = (SoftmaxAttention, SDPA)
 
 
 def with_shared_heads(model: Backbone, share: float) -> dict[int, tuple[int, float]]:
-    """Replace the softmax attention of a model by `collaborative` attention.
-
-    `share_heads` describes the argument `share` and the rank and error that are returned by layer.
-    """
+    """Replace softmax attention by `collaborative`; return rank and error of each layer."""
     return share_heads(model, share, _build_layer, families=SOFTMAX)
 
 
 @torch.no_grad()
 def _build_layer(site: Site, scores: SharedScores, trained: MultiHead) -> nn.Module:
-    """Return a collaborative layer that computes the decomposed scores of a trained one.
+    """Return a layer with shared heads that computes `scores`, the decomposed scores of `trained`.
 
-    Args:
-        site: facts about the place of the layer in the model, such as its width.
-        scores: shared query and key projections of all heads, in float64.
-        trained: the softmax layer, whose value and output projections are copied.
+    Value and output projections are copied from `trained`, a softmax layer.
     """
     rank = len(scores.queries)
     layer = CollaborativeAttention(site, key_width=rank, mixing=MixingStart.ones)

@@ -165,10 +165,7 @@ def plain_state(model: Backbone) -> dict[str, Tensor]:
 
 
 def numbers_of(model: Backbone) -> tuple[int, int]:
-    """Return how many parameters a model has, and how many of them are not 0.
-
-    All parameters of 8-bit weights count as not 0.
-    """
+    """Return the number of parameters, and how many are not 0 (all that are stored in 8 bits)."""
     tensors = [*model.parameters()]
     zeros = sum(
         int((value == 0).sum())

@@ -21,12 +21,7 @@ class MovedWeights(NamedTuple):
 def moved_groups(
     optimiser: torch.optim.Optimizer, begin: Callable[[Tensor], dict[str, Any]]
 ) -> Iterator[MovedWeights]:
-    """Yield each group that has gradients, with the state of its weights.
-
-    Args:
-        optimiser: The optimiser.
-        begin: Function that returns the first state of a weight, before its first step.
-    """
+    """Yield each group with gradients and its states; `begin` makes the first state of a weight."""
     for group in optimiser.param_groups:
         weights = [p for p in group["params"] if p.grad is not None]
         for weight in weights:

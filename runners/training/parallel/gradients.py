@@ -46,14 +46,7 @@ class PartLoss(nn.Module):
     def forward(
         self, part: Batch, state: State, total: Tensor | float, share: float
     ) -> tuple[Tensor, State]:
-        """Return the loss of the rows and their state after the batch.
-
-        Args:
-            part: The rows.
-            state: Their state before the batch.
-            total: As in `lra.runners.training.objective.objective`.
-            share: As there.
-        """
+        """Return the loss of the rows `part` (see `objective`), and their state afterwards."""
         outcome = self.judged[0](
             part.tokens, part.target, part.keep, state, self.label_smoothing, layout=masks_of(part)
         )

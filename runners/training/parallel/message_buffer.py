@@ -43,10 +43,7 @@ class EnclosedBuffer:
         self._numbers = numbers
 
     def message(self) -> Tensor | None:
-        """Return the message of this process, after all its gradients are computed.
-
-        None: this backward pass sends nothing.
-        """
+        """Return the message after the gradients; None if this backward pass sends nothing."""
         if not self.closing:
             return None
         message = torch.ones_like(self.carrier)

@@ -48,10 +48,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _largest_bytes(result: Any, args: Any) -> int:
-    """Return the bytes of the result of an operation or of its largest argument, if that has more.
-
-    The bytes of a nest of tensors are the sum of all its tensors.
-    """
+    """Return the bytes of an operation's result, or of its largest argument if that is more."""
     sizes = [
         sum(t.nbytes for t in tree_leaves(nest) if isinstance(t, Tensor))
         for nest in (result, *args)
