@@ -224,7 +224,7 @@ class Runner(ABC):
 
     @property
     def stored_weights(self) -> str | None:
-        """Return key or folder of the training that gives a run its weights; None: there is none."""
+        """Return key or folder of the training that gives the weights; None: there is none."""
         return None
 
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -273,7 +273,7 @@ class Child:
             rank.kill()
         for rank in self._ranks:
             rank.close()
-        self.ending = Ending(Status.skipped, "killed by the parent", interrupted=True)
+        self.ending = Ending(Status.skipped, "lra killed the run", interrupted=True)
 
     def _deadline(self) -> float | None:
         """Return the time at which the job exceeds its time limit or silence limit, or None."""

@@ -28,7 +28,7 @@ def test_a_sweep_becomes_rows_and_a_report(tmp_path: Path, capsys) -> None:
     assert run(tmp_path, *words) == 0
     out = capsys.readouterr().out
     assert "state linear at 8: " in out
-    assert "ms a token, state of 0.01 MiB" in out
+    assert "ms per token, a state of 0.01 MiB" in out
     rows = read_rows(tmp_path)
     assert rows["causal"].all()  # whatever the task asks
     times = rows[rows["metric"] == "token_time"].set_index(["model", "mode", "length"])

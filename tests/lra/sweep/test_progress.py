@@ -48,7 +48,7 @@ def test_a_disturbed_time_says_so() -> None:
     why = "waited for a processor (9 of 9 samples)"
     for kind, metric, text in (
         (Scaling, "time", "5.0 ms"),
-        (Decode, "token_time", "5.00 ms a token"),
+        (Decode, "token_time", "5.00 ms per token"),
     ):
         assert headline(kind, [good(metric, 0.005)]) == text
         assert headline(kind, [good(metric, 0.005, disturbed=why)]) == f"{text}; disturbed: {why}"
