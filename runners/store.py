@@ -299,7 +299,7 @@ class Store:
         clear(self.root / "claims", keys)
 
     def strangers(self, *, remove: bool) -> list[str]:
-        """Return (maybe remove) claims that came with a copied folder; see `claims.strangers`."""
+        """Return, and remove if `remove`, claims of a copied folder; see `claims.strangers`."""
         return strangers(self.root / "claims", remove=remove)
 
     # -- sweeps ----------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Places:
             alone: whether only one job runs at a time.
         """
         if not places:
-            raise ValueError("places must be at least 1: got 0")
+            raise ValueError("a machine needs at least 1 place for jobs: got 0")
         self.all, self.alone = tuple(places), alone
         self._free = list(range(len(places)))
         self._taken: dict[Taken, list[tuple[int, ...]]] = {}

@@ -339,7 +339,7 @@ class ApproximationLab:
 
 
 def _average_draws(metric: str, samples: Sequence[float], labels: dict[str, str]) -> Measurement:
-    """Return the row with the mean over `samples`, one per draw, or a row that it is not finite."""
+    """Return the row with the mean over draws, or a row which says that it is not finite."""
     if not all(map(math.isfinite, samples)):
         bad_draws = sum(not math.isfinite(sample) for sample in samples)
         return Measurement(

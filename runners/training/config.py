@@ -108,7 +108,7 @@ class TrainConfig:
         return task.with_varied_windows(self.window_deviation, self.halved_windows)
 
     def stretch(self, length: int, usual: int) -> float:
-        """Return the factor of the learning rate for a window of `length` tokens."""
+        """Return the factor of the learning rate for a window of `length` tokens; 1 at `usual`."""
         return 1.0 if self.window_deviation is None else length / usual
 
     def marks(self, regime: str) -> Mapping[str, str]:

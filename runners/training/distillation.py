@@ -261,7 +261,7 @@ class _PassRecord:
 
 @contextmanager
 def _record_pass(model: Backbone, cores: list[dict[int, nn.Module]]) -> Iterator[_PassRecord]:
-    """Record the pass of the model inside the `with` block; `cores` are its attention."""
+    """Record the pass of the model in the `with` block; `cores` are its attention functions."""
     record = _PassRecord(model)
 
     def hidden_recorder(layer: int) -> Callable[..., None]:

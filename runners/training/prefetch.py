@@ -62,7 +62,7 @@ def endless(
 
 
 class Prefetch:
-    """Gives training batches in order, in a `with` block; a thread prepares slow ones."""
+    """Gives training batches in order in a `with` block; a thread prepares slow batches."""
 
     def __init__(self, task: Task, batch_size: int, seed: int, start: BatchPosition) -> None:
         self.waited_s = 0.0

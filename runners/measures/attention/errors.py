@@ -109,7 +109,7 @@ def trained_heads(
 def _select_long_rows(
     inputs: tuple[Tensor, Tensor, Tensor, Layout], length: int
 ) -> Int[Tensor, " r"]:
-    """Return the numbers of rows with at least `length` real tokens in q, k, v and layout."""
+    """Return the numbers of the rows whose first `length` tokens are real, without padding."""
     q, _, _, layout = inputs
     if q.shape[2] < length:
         return torch.arange(0)

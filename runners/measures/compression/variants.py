@@ -165,7 +165,7 @@ def plain_state(model: Backbone) -> dict[str, Tensor]:
 
 
 def numbers_of(model: Backbone) -> tuple[int, int]:
-    """Return the number of parameters, and how many are not 0 (all that are stored in 8 bits)."""
+    """Return the number of parameters, and how many are not 0; all 8-bit ones count."""
     tensors = [*model.parameters()]
     zeros = sum(
         int((value == 0).sum())

@@ -9,7 +9,7 @@ from lra.runners.training.parallel.ranks import Ranks
 
 
 def crowding_reason(ranks: Ranks, device: torch.device) -> str:
-    """Return that processes share too few cores for valid times, or ""; all must call this."""
+    """Return why times are invalid (too few cores for all threads) or ""; all must call this."""
     if device.type != "cpu":
         return ""
     core_sets = ranks.gathered(os.sched_getaffinity(0))
