@@ -201,7 +201,7 @@ def test_a_lost_side_file_is_named(tmp_path, lra):
         path.unlink()
         code, told = lra("doctor", "--store", "--results", tmp_path)
         assert code == 1
-        assert f"{path}: missing" in told
+        assert f"{path}: this file is missing" in told
         code, told = lra("show", cell(seed).key, "--results", tmp_path)
         assert code == 2
         assert str(path) in told
