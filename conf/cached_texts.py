@@ -32,10 +32,9 @@ def holds_cache(path: object) -> bool:
 
 
 def read_kept(file: Path) -> str | None:
-    """Return the text that `keep` wrote to `file`.
+    """Return the text that `keep` wrote to `file`; None if it is missing, damaged or not ours.
 
-    None if the file is missing or damaged. None, too, if another user owns it: a cache may be
-    shared, and the text may be code.
+    Files of other users of a shared cache are ignored, because a text may be code.
     """
     with suppress(OSError, ValueError):
         content, status = read_marked(file)

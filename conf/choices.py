@@ -79,10 +79,7 @@ def _hints(target: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def _converted(name: str, value: Any, hint: Any, or_else: str = "") -> Any:
-    """Return `value` of option `name`, converted to the annotation `hint`, or raise ValueError.
-
-    `or_else` ends a message about a bound: ", or null" if the option may be None.
-    """
+    """Return `value` converted to the annotation `hint`; `or_else` ends a message about a bound."""
     if get_origin(hint) in {Union, types.UnionType}:
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         optional = len(kinds) < len(get_args(hint))

@@ -8,8 +8,7 @@ memory is measured, `usual` restores Python's own setting.
 import gc
 
 USUAL = gc.get_threshold()
-"""Python's thresholds: new objects before a collection of the youngest generation, and collections
-of each generation before one of the next."""
+"""Python's thresholds: new objects, and collections of younger generations, until a collection."""
 
 
 def seldom() -> None:

@@ -81,10 +81,7 @@ def _read_marked(path: str | os.PathLike[str], most: int) -> tuple[bytes | None,
 
 
 def read_end(path: str | os.PathLike[str], count: int) -> bytes:
-    """Return the last `count` bytes of a plain file, or all bytes of a shorter file.
-
-    Reads only these bytes, even from a huge file. Raises the errors of `read_bytes`.
-    """
+    """Return the last `count` bytes of a plain file of any size, or all of a shorter one."""
     return persistent(_read_end, path, count)
 
 
@@ -100,12 +97,7 @@ def _read_end(path: str | os.PathLike[str], count: int) -> bytes:
 
 
 def open_file(path: str | os.PathLike[str]) -> int:
-    """Open a plain file for reading and return its descriptor; never wait for a pipe.
-
-    Raises:
-        NoFile: `path` is no plain file.
-        OSError: The file is missing or cannot be opened.
-    """
+    """Open a plain file for reading and return its descriptor; raise `NoFile` for a pipe."""
     return persistent(_open, path)
 
 
@@ -131,10 +123,7 @@ def _open(path: str | os.PathLike[str]) -> int:
 
 
 def _read_whole(descriptor: int, size: int, most: int) -> bytes | None:
-    """Return all bytes of an open file of `size` bytes, which may grow while it is read.
-
-    Returns None if it has more than `most` bytes.
-    """
+    """Return all bytes of an open file of `size` bytes (or more by now); None above `most`."""
     if size > most:
         return None
     parts, bytes_read = [], 0
@@ -238,9 +227,7 @@ _COUNTING = json.JSONDecoder(
 
 
 def typed_object(found: Any, wanted: Types) -> dict[str, Any]:
-    """Return `found`, a parsed JSON object, if it has all keys of `wanted` with their types.
-
-    A bool does not count as a number.
+    """Return `found`, a parsed JSON object, if it has all keys of `wanted` with their exact types.
 
     Raises:
         NoJson: `found` is no object, or one of its values is missing or has another type.

@@ -23,11 +23,9 @@ _NO_SPIN = "0"
 one of two processors, a step of 15 ms takes 38 ms with the default, 69 ms with 3,000 turns, and
 25 ms with 0."""
 _LOOKS, _LOOK_S = 4, 0.5
-"""Number of checks for other processes, and seconds between them. A process that is just ending,
-such as the fork server of the previous command, computes for up to a second."""
+"""Number of checks for other processes, and seconds between: an ending one computes for 1 s."""
 _SHARE = 0.5
-"""Busy part of a processor that counts as another process. The value is cautious: on a quiet
-machine, sleeping threads double the time of a step."""
+"""Busy part of a processor that counts as load; without load, sleeping threads double a step."""
 
 
 def yield_processors() -> None:

@@ -81,7 +81,7 @@ def findings(task: Task) -> Iterator[TaskFinding]:
         check_baselines,
     )
     unchanged = task.spec == before
-    detail = f"prepare() {'leaves' if unchanged else 'changes'} the facts of the task (task.spec)"
+    detail = "prepare() leaves task.spec unchanged" if unchanged else "prepare() changes task.spec"
     yield TaskFinding("spec", unchanged, detail)
     for check in checks:
         yield check(task)
@@ -164,7 +164,7 @@ def check_start(task: Task) -> TaskFinding:
                 wrong.append(f"{split} from {start}")
     detail = "an epoch with start=k equals an epoch without its first k batches"
     if wrong:
-        detail = f"start=k gives other batches than skipping k: {', '.join(wrong)}"
+        detail = f"an epoch with start=k gives wrong batches: {', '.join(wrong)}"
     return TaskFinding("start", not wrong, detail)
 
 
@@ -187,9 +187,7 @@ def check_ranks(task: Task) -> TaskFinding:
             if together != alone or len(set(together)) != len(together):
                 wrong.append(f"{ranks} ranks do not read each example of {split} once")
             if split == "train" and len({len(share) for share in shares}) > 1:
-                wrong.append(
-                    f"{ranks} ranks read different numbers of {split} examples, so training blocks"
-                )
+                wrong.append(f"{ranks} ranks read different numbers of examples: training blocks")
     detail = "; ".join(wrong) or "the ranks together read each example once"
     return TaskFinding("ranks", not wrong, detail)
 
@@ -223,10 +221,7 @@ def check_disjoint(task: Task) -> TaskFinding:
             if share > 0:
                 copies.append(f"{share:.2%} of the {second} examples are in {first} as well")
             if share > allowed:
-                faults.append(
-                    f"{share:.2%} of the {second} examples are in {first} as well; the task "
-                    f"allows {allowed:.2%}"
-                )
+                faults.append(f"{copies[-1]}; the task allows {allowed:.2%}")
     if isinstance(task, Overlaps) and (sentence := task.overlap_sentence()):
         copies.append(sentence)
     detail = "; ".join(faults or copies) or "no example is in two splits"
@@ -309,10 +304,7 @@ def check_keep(task: Task) -> TaskFinding:
 
 
 def check_perfect(task: Task) -> TaskFinding:
-    """Check that all-correct answers score 1, all-wrong ones 0, and each outcome is reported once.
-
-    `task.tally` gets made-up hits, all True or all False.
-    """
+    """Check that only correct answers score 1, only wrong ones 0, and each outcome occurs once."""
     faults = []
     for split in SPLITS[1:]:
         for right in (True, False):
@@ -345,15 +337,9 @@ def check_baselines(task: Task) -> TaskFinding:
             outcomes = baseline.outcomes
             if outcomes is None:
                 if task.spec.metric not in {"accuracy", *baseline.measures}:
-                    faults.append(
-                        f"{baseline.name}: the baseline has neither outcomes nor a value of "
-                        f"{task.spec.metric}"
-                    )
+                    faults.append(f"{baseline.name} has neither outcomes nor {task.spec.metric}")
             elif len(outcomes) != number:
-                faults.append(
-                    f"{baseline.name}: the baseline has {len(outcomes)} outcomes for {number} "
-                    "examples"
-                )
+                faults.append(f"{baseline.name}: {number} examples have {len(outcomes)} outcomes")
             elif abs(float(outcomes.double().mean()) - baseline.accuracy) > 1e-9:
                 faults.append(f"{baseline.name}: the accuracy is not the mean of the outcomes")
             if not baseline.sentence:

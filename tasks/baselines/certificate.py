@@ -1,11 +1,9 @@
 """Certificates: the baselines of a task, computed once and stored with its prepared data.
 
-A certificate is a file `certificate-SPLIT-HASH.json` in the folder of the prepared data. It names
-the task, the data and the options that decide what a model reads of them. It holds each baseline
-with its accuracy and its outcome on every example, and a hash of the whole content. One folder
-serves many lengths and encodings. The file name has a hash of everything that decides the
-baselines, so there is one file for each choice. A file of another version, or with a changed byte,
-is computed again.
+A certificate is a file `certificate-SPLIT-HASH.json` in the folder of the prepared data. It holds
+everything that decides the baselines (task, data, options), each baseline with its accuracy and its
+outcome on every example, and a hash of the whole content. HASH differs for each choice of length or
+encoding. A file of another version, or with a changed byte, is computed again.
 """
 
 import hashlib
@@ -64,10 +62,7 @@ def path_of(task: Certifiable, split: str) -> Path:
 
 
 def certified_baselines(task: Certifiable, split: str, *, again: bool = False) -> list[Baseline]:
-    """Return the baselines of `task` on `split` from its certificate.
-
-    If there is none that fits, or `again` is true, compute and store them.
-    """
+    """Return the baselines on `split` from the certificate; compute missing ones, or `again`."""
     path = path_of(task, split)
     if not again and (stored := _stored_baselines(path, task, split)) is not None:
         return stored

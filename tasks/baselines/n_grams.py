@@ -111,11 +111,7 @@ def _common_features(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the features that occur in both texts of an example, once each, and their examples.
 
-    Args:
-        hashes: Hash of each feature [f].
-        owner: Example of each feature [f].
-        second: Whether each feature is from the second text [f].
-        number: Of examples.
+    Each of the f features has a hash, an example (`owner`), and `second`: is it from text 2?
     """
     in_first = np.zeros(DISTINCT_FEATURES, bool)
     common, examples = [], []
@@ -138,12 +134,7 @@ def n_gram_answers(
 ) -> Bool[np.ndarray, " n"]:
     """Fit a linear classifier on `train`; return for each example of `data` whether it is correct.
 
-    Args:
-        train: Training examples; at most `FIT_EXAMPLES` of them are drawn.
-        data: Examples to answer.
-        classes: Number of classes.
-        longest_run: Most tokens of a feature.
-        name: Of the baseline, for the progress bar.
+    A feature has at most `longest_run` tokens. The progress bar shows `name`.
     """
     chosen = permutation(Draw.order, 0, len(train.targets))[:FIT_EXAMPLES]
     with torch.random.fork_rng(devices=[]):

@@ -47,12 +47,9 @@ LOCAL = (
 
 
 def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Tally:
-    """Return sums and outcomes of one batch, weighted by `batch.weight`.
+    """Return sums of losses (nats) and hits of one batch, weighted by `batch.weight`, and outcomes.
 
-    Args:
-        nll: Loss of each example in nats.
-        hit: Whether each answer is correct.
-        batch: The examples; those with weight 0 are excluded.
+    Examples with weight 0 are excluded.
     """
     nll, hit, index = nll.detach().float().cpu(), hit.detach().cpu(), batch.index
     weight = torch.ones_like(nll) if batch.weight is None else batch.weight.cpu().float()

@@ -45,13 +45,7 @@ class GrayTask(ClassificationTask):
     def encode(
         self, encoding: Encoding, *, mean: float, deviation: float, black_is_padding: bool
     ) -> None:
-        """Set how a model reads a pixel.
-
-        Args:
-            encoding: As an id or as a real number.
-            mean: Subtracted from level / 255; for scalars.
-            deviation: Divides the difference; for scalars.
-            black_is_padding: Whether level 0 counts as padding; for symbols.
+        """Set how a model reads a pixel, by the options of these names.
 
         Raises:
             ValueError: The options contradict each other.

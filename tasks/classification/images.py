@@ -89,28 +89,16 @@ def _mnist(name: str, size: int, sha256: str) -> Remote:
 MNIST_FILES = {
     remote.url.rpartition("/")[2]: remote
     for remote in (
-        _mnist(
-            "train-images-idx3-ubyte.gz",
-            9_912_422,
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        _mnist(
-            "train-labels-idx1-ubyte.gz",
-            28_881,
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        _mnist(
-            "t10k-images-idx3-ubyte.gz",
-            1_648_877,
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        _mnist(
-            "t10k-labels-idx1-ubyte.gz",
-            4_542,
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
+        _mnist("train-images-idx3-ubyte.gz", 9_912_422,
+               "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        _mnist("train-labels-idx1-ubyte.gz", 28_881,
+               "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        _mnist("t10k-images-idx3-ubyte.gz", 1_648_877,
+               "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        _mnist("t10k-labels-idx1-ubyte.gz", 4_542,
+               "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
     )
-}
+}  # fmt: skip
 CIFAR_LICENCE = (
     "the publisher of CIFAR-10 states no licence and provides it for research; please cite "
     "Krizhevsky 2009"
@@ -261,16 +249,7 @@ def _array(content: bytes, where: str) -> np.ndarray:
 
 
 def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
-    """Read images by the `datasets` library, and convert colours to gray.
-
-    Args:
-        remote: The data set.
-        path: A folder with its files; None: the hub.
-
-    Raises:
-        BadData: The column of images has another type, or an image or a label is wrong.
-        NotPrepared: The data set is neither at `path` nor on the hub.
-    """
+    """Read images by the `datasets` library, from the folder `path` or (None) the hub, in gray."""
     import datasets
 
     loaded = hub.load(
@@ -329,10 +308,7 @@ def _unpack_png(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
 
 
 def read_mnist(path: Path | None) -> dict[str, Images]:
-    """Read MNIST from its four IDX files, compressed or not, in the folder `path`.
-
-    None downloads the files.
-    """
+    """Read MNIST from its four IDX files, compressed or not, in the folder `path`, or download."""
     splits = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
         images = _read_idx(_mnist_file(path, f"{prefix}-images-idx3-ubyte.gz"), IDX_IMAGES)
@@ -340,14 +316,11 @@ def read_mnist(path: Path | None) -> dict[str, Images]:
         labels = _read_idx(label_file, IDX_LABELS)
         if len(images) != len(labels):
             raise BadData(
-                f"{label_file}: the file has {len(labels)} labels, but there are {len(images)} "
-                "images"
+                f"{label_file} has {len(labels)} labels, but there are {len(images)} images"
             )
         if images.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
-            raise BadData(
-                f"{label_file}: the images have {images.shape[1]} x {images.shape[2]} pixels; "
-                "wanted 28 x 28"
-            )
+            _, height, width = images.shape
+            raise BadData(f"{label_file}: images have {width} x {height} pixels; wanted 28 x 28")
         splits[split] = images, whole_labels(labels, CLASSES, str(label_file))
     return splits
 

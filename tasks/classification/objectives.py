@@ -111,13 +111,9 @@ def spec_of(
     share: float,
     replacement: MaskedReplacement = MaskedReplacement.mask,
 ) -> TaskSpec:
-    """Return the facts of a classification task under another objective than classify.
+    """Return the facts of a task under `objective`, given its `spec` under classify.
 
-    Args:
-        spec: Facts of the task with `classify`.
-        objective: What the model predicts.
-        share: Probability of each token to be masked.
-        replacement: What replaces a masked token.
+    `share` is the probability of each token to be masked, and `replacement` what replaces it.
     """
     sources = max(1, spec.max_length - 1) if objective is InputObjective.prefix else 0
     as_bert = ", as BERT's" if replacement is MaskedReplacement.bert else ""
@@ -186,18 +182,11 @@ def with_answers(batch: Batch, objective: InputObjective, hiding: Hiding) -> Bat
 
 
 def hide_tokens(
-    target: Int[Tensor, "b l"],
-    there: Bool[Tensor, "b l"],
-    index: Int[Tensor, " b"],
-    hiding: Hiding,
+    target: Int[Tensor, "b l"], there: Bool[Tensor, "b l"], index: Int[Tensor, " b"], hiding: Hiding
 ) -> tuple[Int[Tensor, "b l"], Bool[Tensor, "b l"]]:
-    """Mask some tokens; return the new tokens, and True at those that were masked.
+    """Mask some tokens of `target`; return the new tokens, and True at those that were masked.
 
-    Args:
-        target: The tokens.
-        there: True at real tokens, False at padding.
-        index: Number of each row, which decides its draw.
-        hiding: How many tokens are masked, and what replaces them.
+    `there` is False at padding, and `index`, the number of a row, decides its draw.
     """
     rows, length = index.numpy(), target.shape[1]
     masked = _draw_tokens(there, index, hiding)
@@ -240,11 +229,7 @@ def unilm_ranks(
 ) -> Int[Tensor, "b l"]:
     """Return ranks for `Batch.order`, for each row from one of UniLM's four masks of attention.
 
-    Args:
-        lengths: Number of tokens of each row.
-        index: Number of each row, which decides its draw.
-        place: The positions 0 … l - 1.
-        seed: Seed of the draws.
+    A row has `lengths` tokens; its number `index` decides its draw; `place` is 0 … l - 1.
     """
     first, second = words_of(index.numpy(), 2, seed=seed, draw=Draw.sight).T
     # 0, 1: all attend to all. 2, 3: source and target. 4: to earlier tokens. 5: to later ones.

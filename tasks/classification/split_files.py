@@ -86,13 +86,9 @@ class SplitFiles:
     def repeated(
         self, rows: Mapping[str, Sequence[Row]], key: Callable[[Row], bytes]
     ) -> dict[str, str]:
-        """Return a sentence for each evaluation split that has examples of train.
+        """Return a sentence for each evaluation split that has `rows` of train.
 
-        Rows that `hold_out` moves are never in train as well, but the rows of two files can be.
-
-        Args:
-            rows: Rows of every split.
-            key: Returns the bytes by which copies of a row are recognised.
+        `key` returns the bytes by which copies are recognised. Only two files can share rows.
         """
         train_keys = set(map(key, rows["train"]))
         sentences = {}

@@ -75,8 +75,7 @@ class TableTask(ClassificationTask):
         objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
         masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 15 %.
-        masked_replacement: What replaces a masked token: mask, or bert (80 % mask, 10 % a random
-            token, 10 % unchanged).
+        masked_replacement: What masked tokens become: mask, or bert (80 % mask, 10 % random id).
     """
 
     shift = 1

@@ -59,11 +59,7 @@ def is_table(path: Path) -> bool:
 
 
 def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) -> list[int]:
-    """Return the position of each of `columns` in a header; `where` names the file in messages.
-
-    Raises:
-        BadData: A column is missing or occurs twice.
-    """
+    """Return the position of each of `columns` in a header; raise BadData if one is missing."""
     times = Counter(header)
     if missing := [name for name in columns if not times[name]]:
         raise BadData(
@@ -114,10 +110,7 @@ def _check_separator(header: str, separator: str, columns: Sequence[str], path: 
 def _fields(
     rows: Iterator[tuple[int, list[str]]], path: Path, columns: Sequence[str]
 ) -> Iterator[TableRecord]:
-    """Yield the values of `columns` in the rows below the header, which must be equally long.
-
-    `rows` are pairs of a line number and fields.
-    """
+    """Yield the values of `columns` below the header; `rows` are (line number, fields)."""
     _, header = next(rows, (0, []))
     if not header:
         raise BadData(f"{path} is empty; a table needs a line of column names, and rows below it")
@@ -166,16 +159,16 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
                 yield previous_end + 1, row
                 previous_end = last_read
         except csv.Error as error:
-            where = f"{path}, the row that begins in line {previous_end + 1}"
+            where = f"{path}, line {previous_end + 1}: the row that begins in this line"
             if "new-line" in str(error):
                 raise BadData(
-                    f"{where}: outside quotes, there is a carriage return without a line feed, but "
+                    f"{where} has a carriage return without a line feed outside quotes, but "
                     "other lines end in line feeds; save the table with one kind of line end"
                 ) from None
             raise BadData(
-                f"{where}: {error}; a quote opens or closes a field, and a quote inside a field is "
-                'written as ""; correct the quotes, or save the table as .tsv, where quotes are '
-                "ordinary characters"
+                f"{where} has wrong quotes ({error}); quotes begin and end a field, and a quote "
+                'inside a field is written as ""; correct the quotes, or save the table as .tsv, '
+                "where quotes are ordinary characters"
             ) from None
         finally:
             csv.field_size_limit(usual_limit)
@@ -187,21 +180,14 @@ def _parse_json(text: str, where: str) -> Any:
     """Return parsed JSON with objects as `_Pairs`, and numbers as strings, spelled as in `text`."""
     try:
         return json.loads(
-            text,
-            object_pairs_hook=_Pairs,
-            parse_int=str,
-            parse_float=str,
-            parse_constant=_NoNumber,
+            text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=_NoNumber
         )
     except (ValueError, RecursionError) as error:
         raise BadData(f"{where}: the row is not JSON ({error}); correct or remove it") from None
 
 
 class _NoNumber:
-    """NaN or Infinity, which JSON forbids but Python writes for a missing value.
-
-    It is neither a text nor a label, so a row with it is refused.
-    """
+    """NaN or Infinity, which Python writes for a missing value; neither a text nor a label."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -308,11 +294,7 @@ READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[TableRecord]]] = {
 
 
 def text_bytes(value: Any, where: str) -> bytes:
-    """Return the bytes of a text in UTF-8; `where` names the row and the column in messages.
-
-    Raises:
-        BadData: `value` is no text, or an empty one, or has characters that UTF-8 lacks.
-    """
+    """Return the bytes of a text in UTF-8; raise BadData for a value that is none, or empty."""
     if not isinstance(value, str):
         raise BadData(
             f"{where}: got {short_repr(value)}; wanted a text; correct or remove this row"

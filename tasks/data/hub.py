@@ -43,12 +43,12 @@ def load(
     import pyarrow
 
     wanted = " and ".join(f"{split}.parquet" for split in splits)
-    facts = f"files such as {wanted} with the columns {', '.join(columns)}"
+    facts = f"{wanted} (columns {', '.join(columns)})"
     if path is not None:
         if not path.is_dir():
             raise NotPrepared(
                 f"{path} is no folder; set task.path to a folder that `datasets.load_dataset` "
-                f"reads, for example with {facts.removeprefix('files such as ')}"
+                f"reads, for example with {facts}"
             )
         check_folder(path)
     cache, origin = data_root() / "huggingface", str(path or name)
@@ -75,7 +75,9 @@ def load(
         pyarrow.ArrowException,
         ValueError,
     ) as error:
-        raise BadData(f"lra cannot load {origin}: {reason(error)}; wanted {facts}") from error
+        raise BadData(
+            f"lra cannot load {origin}: {reason(error)}; wanted files such as {facts}"
+        ) from error
     except OSError as error:  # an error of the hub, or an interrupted download
         if path is not None:
             raise

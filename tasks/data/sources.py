@@ -232,13 +232,7 @@ def check_file(path: Path, *, size: int, sha256: str) -> None:
 
 
 def download(
-    url: str,
-    final: Path,
-    *,
-    size: int,
-    sha256: str,
-    instructions: str,
-    mirrors: Sequence[str] = (),
+    url: str, final: Path, *, size: int, sha256: str, instructions: str, mirrors: Sequence[str] = ()
 ) -> Path:
     """Download `url` to `final` and return `final`; resume an interrupted download.
 

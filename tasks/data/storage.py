@@ -63,9 +63,7 @@ class RaggedRows(NamedTuple):
 
 
 def from_rows(
-    rows: list[Shaped[np.ndarray, " _"]],
-    targets: Shaped[np.ndarray, " n"],
-    dtype: Any = np.uint8,
+    rows: list[Shaped[np.ndarray, " _"]], targets: Shaped[np.ndarray, " n"], dtype: Any = np.uint8
 ) -> RaggedRows:
     """Return sequences joined, with one target for every p of them; `dtype` is for no rows."""
     offsets = np.zeros(len(rows) + 1, np.int64)
@@ -189,12 +187,7 @@ def _write_header(file: BinaryIO, dtype: np.dtype[Any], number: int) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a store.
-
-    Raises:
-        NotPrepared: The store does not exist.
-        BadData: The manifest is damaged.
-    """
+    """Return the manifest of a store; raise `NotPrepared` if there is none."""
     path = folder / "manifest.json"
     try:
         manifest = typed_object(read_json(path), {"format": int})

@@ -335,10 +335,7 @@ def learnt(train: Iterable[LineBlock], algorithm: Algorithm, size: int) -> tuple
 
 
 def sorted_pieces(pieces: list[list[Any]], alphabet: frozenset[str]) -> list[list[Any]]:
-    """Return (piece, score) of a unigram model, the likeliest first, equal in every run.
-
-    Scores are rounded, and bytes of `alphabet` that do not occur get the lowest score.
-    """
+    """Return a unigram's (piece, score), the likeliest first, with rounded scores."""
     lowest = round(min(score for _, score in pieces), DIGITS)
     rounded = [
         [piece, lowest if piece in alphabet and score < lowest + UNSEEN else round(score, DIGITS)]

@@ -143,8 +143,8 @@ class TokenisedTask(LanguageTask):
         sha256, wanted = self.tokeniser.sha256, self.store().about.get("tokenizer_sha256")
         if sha256 != wanted:
             raise BadData(
-                f"{self.folder} was made with another tokeniser ({self.tokeniser.name}): its "
-                f"SHA-256 is {wanted}, but now it is {sha256}; delete this folder and prepare again"
+                f"{self.folder} was made with another tokeniser ({self.tokeniser.name}) of SHA-256 "
+                f"{wanted}; the present one has {sha256}; delete this folder and prepare again"
             )
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:

@@ -93,8 +93,7 @@ class ListOps(ClassificationTask):
         objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
         masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 10 %.
-        masked_replacement: What replaces a masked token: mask, or bert (80 % mask, 10 % a random
-            token, 10 % unchanged).
+        masked_replacement: What masked tokens become: mask, or bert (80 % mask, 10 % random id).
     """
 
     usual_share: ClassVar[float] = 0.1
@@ -276,10 +275,7 @@ class ListOps(ClassificationTask):
         splits = self._read_files(self.path) if self.path is not None else self._generate()
         generated = {} if self.path else {"seed": self.data_seed, "limits": asdict(self.limits)}
         self.write(
-            splits,
-            vocabulary=list(VOCABULARY),
-            vocabulary_version=VOCABULARY_VERSION,
-            **generated,
+            splits, vocabulary=list(VOCABULARY), vocabulary_version=VOCABULARY_VERSION, **generated
         )
 
     def store(self) -> PreparedStore:

@@ -60,8 +60,8 @@ class Limits:
         """Raise ValueError for limits that no tree satisfies."""
         if self.max_depth < 1 or self.max_args < 2:
             raise ValueError(
-                f"ListOps needs max_depth >= 1 and max_args >= 2: got max_depth={self.max_depth}, "
-                f"max_args={self.max_args}"
+                "task.max_depth must be at least 1, and task.max_args at least 2: got "
+                f"max_depth={self.max_depth}, max_args={self.max_args}"
             )
         if self.min_length < 0 or self.max_length < self.min_length + 2:
             raise ValueError(
@@ -239,9 +239,7 @@ COMBINE: dict[int, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def _place_tokens(
-    levels: list[_Level],
-    sizes: list[Int[np.ndarray, " _"]],
-    values: list[UInt8[np.ndarray, " _"]],
+    levels: list[_Level], sizes: list[Int[np.ndarray, " _"]], values: list[UInt8[np.ndarray, " _"]]
 ) -> RaggedRows:
     """Write the tokens of all trees one after another; return them with the values of the roots."""
     offsets = np.concatenate(([0], np.cumsum(sizes[0], dtype=np.int64)))

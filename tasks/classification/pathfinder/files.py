@@ -30,10 +30,7 @@ PUBLISHED = 200_000
 """Number of pictures in a set, including empty ones."""
 EMPTY = 1
 """Most pictures of 0 bytes in a published set."""
-LICENCE = (
-    "the publishers of Pathfinder state no licence; please cite Linsley et al. 2018 and "
-    "arXiv:2011.04006"
-)
+LICENCE = "no licence is stated; please cite Linsley et al. 2018 and arXiv:2011.04006"
 
 
 class ListedPicture(NamedTuple):
@@ -111,9 +108,7 @@ def _listed_picture(folder: Path, line: str, number: int, path: Path) -> ListedP
             f"{where}: {columns[0]}/{columns[1]} is outside {folder}; lra does not read this file"
         )
     if not file.is_file():
-        raise NotPrepared(
-            f"{file} is missing, although {where} lists this file; unpack the archive again"
-        )
+        raise NotPrepared(f"{file} is missing, although {where} lists it; unpack the archive again")
     return ListedPicture(
         file=file,
         label=int(float(columns[LABEL_COLUMN])),

@@ -334,10 +334,7 @@ class GrowthBoard:
 
 @cache
 def empty_board(kind: DashShape) -> bytes:
-    """Return the free levels of an empty board; the border of the picture is taken.
-
-    Outside the picture the space is free, but no dash may end there.
-    """
+    """Return the free levels of an empty board; no dash may end outside the picture."""
     taken = np.full((kind.side, kind.side), FULL, np.uint8)
     inside = slice(kind.padding, kind.side - kind.padding)
     taken[inside, inside] = 0

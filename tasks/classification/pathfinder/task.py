@@ -102,8 +102,7 @@ class Pathfinder(GrayTask):
         objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
         masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 50 %.
-        masked_replacement: What replaces a masked token: mask, or bert (80 % mask, 10 % a random
-            token, 10 % unchanged).
+        masked_replacement: What masked tokens become: mask, or bert (80 % mask, 10 % random id).
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "processes"})
@@ -267,11 +266,7 @@ class Pathfinder(GrayTask):
         """Yield the generated pictures of `split`, `BLOCK` at a time."""
         first, number = self._first(split), self.numbers[SPLITS.index(split)]
         jobs = (
-            (
-                self.style,
-                self.data_seed,
-                range(start, min(start + BLOCK, first + number)),
-            )
+            (self.style, self.data_seed, range(start, min(start + BLOCK, first + number)))
             for start in range(first, first + number, BLOCK)
         )
         processes = self.processes if number > 4 * BLOCK else 1
@@ -344,7 +339,7 @@ class Pathfinder(GrayTask):
                 "straightest_dashes",
                 np.array([pathfinder_trace.straightest(picture) for picture in drawn]) == targets,
                 "This baseline knows the dashes but not their snakes, and continues straight on. "
-                "It errs at some crossings of two snakes, which show no other sign.",
+                "It fails at some crossings, where the other snake is straighter.",
             ),
         ]
 

@@ -161,7 +161,7 @@ def test_mnist_packed_or_not(mnist):
     [
         ("train-images-idx3-ubyte.gz", b"text", "first bytes are 74657874"),
         ("train-images-idx3-ubyte.gz", b"", "first bytes are missing"),
-        ("train-labels-idx1-ubyte.gz", idx(np.arange(5), 2049), "5 labels, but there are 6"),
+        ("train-labels-idx1-ubyte.gz", idx(np.arange(5), 2049), "has 5 labels, but there are 6"),
         ("train-labels-idx1-ubyte.gz", idx(np.arange(6) + 8, 2049), "label 10"),
         (
             "train-images-idx3-ubyte.gz",

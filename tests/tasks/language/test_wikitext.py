@@ -247,7 +247,7 @@ def test_a_store_of_another_tokeniser_is_found(folder):
     task.prepare()
     task.store().about["tokenizer_sha256"] = "0" * 64
     with pytest.raises(
-        BadData, match=r"was made with another tokeniser \(bpe 262\): .*delete this folder"
+        BadData, match=r"was made with another tokeniser \(bpe 262\) .*delete this folder"
     ):
         task.verify()
 
