@@ -86,6 +86,7 @@ def read_end(path: str | os.PathLike[str], count: int) -> bytes:
 
 
 def _read_end(path: str | os.PathLike[str], count: int) -> bytes:
+    """Do the work of `read_end`, without repeating after a fault."""
     descriptor = _open(path)
     try:
         return os.pread(descriptor, count, max(0, os.fstat(descriptor).st_size - count))

@@ -67,7 +67,7 @@ def certified_baselines(task: Certifiable, split: str, *, again: bool = False) -
     if not again and (stored := _stored_baselines(path, task, split)) is not None:
         return stored
     baselines = task.baselines(split)
-    _write_certificate(path, _certificate_content(task, split, baselines))
+    _write_certificate(path, _certificate_json(task, split, baselines))
     return baselines
 
 
@@ -94,9 +94,7 @@ def _facts(task: Certifiable, split: str) -> dict[str, Any]:
     }
 
 
-def _certificate_content(
-    task: Certifiable, split: str, baselines: list[Baseline]
-) -> dict[str, Any]:
+def _certificate_json(task: Certifiable, split: str, baselines: list[Baseline]) -> dict[str, Any]:
     """Return the JSON object of a certificate, with a hash of the rest as `sha256`."""
     content = _facts(task, split) | {
         "baselines": [

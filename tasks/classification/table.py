@@ -214,8 +214,8 @@ class TableTask(ClassificationTask):
         numbers = {label: number for number, label in enumerate(self.labels)}
         for place, (*texts, label) in records:
             where = f"{origin}, {place}"
-            given = isinstance(label, str | int) or (isinstance(label, float) and not isnan(label))
-            if not given or str(label) not in numbers:
+            is_nan = isinstance(label, float) and isnan(label)
+            if is_nan or not isinstance(label, str | int | float) or str(label) not in numbers:
                 raise BadData(
                     f"{where}: the label is {short_repr(label)}; wanted one of "
                     f"{short_list(map(short_repr, self.labels))}; add missing labels to "

@@ -208,8 +208,8 @@ def _read_json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         raise BadData(f"{path} is empty; a table needs one JSON object on each line")
     _, first_text = first
     if file_ending(path) == ".json" and first_text.lstrip().startswith("["):
-        whole = _parse_json("".join([first_text, *(text for _, text in lines)]), str(path))
-        numbered = ((f"row {number}", value) for number, value in enumerate(whole))
+        values = _parse_json("".join([first_text, *(text for _, text in lines)]), str(path))
+        numbered = ((f"row {number}", value) for number, value in enumerate(values))
     else:
         numbered = (
             (f"line {number}", _parse_json(text, f"{path}, line {number}"))

@@ -209,10 +209,7 @@ class Text(ClassificationTask):
         return data_root() / f"text-{self.source}-{self.spec.data_hash}"
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of texts that two splits may have in common.
-
-        In the published data, 0.5 % of the test texts are in train as well.
-        """
+        """Return the share of texts that two splits may have in common; 0.5 % as published."""
         if self.validation is Validation.test and "train" not in (first, second):
             return 1.0
         return 0.0 if self.source is TextSource.sample else 0.01

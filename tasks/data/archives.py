@@ -247,6 +247,7 @@ class _Header(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
+        """Return the header in a block of the archive."""
         if len(buf) != tarfile.BLOCKSIZE:
             raise tarfile.ReadError("the file ends before the end mark of the archive")
         if not any(buf):  # the end mark

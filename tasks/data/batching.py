@@ -178,10 +178,11 @@ def collate(
     """
     parts, sequences = split.parts, split.sequences(rows)
     flat, starts = split.tokens, split.offsets[sequences]
-    whole = split.offsets[sequences + 1] - starts
-    lengths = np.minimum(whole, max_length)
+    stored_lengths = split.offsets[sequences + 1] - starts
+    lengths = np.minimum(stored_lengths, max_length)
     if words is not None:
-        starts = starts + (words % (whole - lengths + 1).astype(np.uint64)).astype(starts.dtype)
+        choices = (stored_lengths - lengths + 1).astype(np.uint64)
+        starts = starts + (words % choices).astype(starts.dtype)
     longest = padded_length or int(lengths.max())
     full = bool((lengths == longest).all())
     # Copy rows in the stored type, and convert all at once: twice as fast as row by row.

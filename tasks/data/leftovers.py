@@ -123,6 +123,7 @@ def sweep(root: Path) -> None:
 
 
 def _folders(root: Path) -> list[Path]:
+    """Return the subfolders of `root` that are not hidden; [] if it cannot be read."""
     try:
         with os.scandir(root) as entries:
             return sorted(

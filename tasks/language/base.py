@@ -212,8 +212,8 @@ class LanguageTask(StoredTask):
         """
         if not self.carries(split):
             return None
-        whole = (len(self.split(split).tokens) - 1) // rows
-        return whole // self.length * self.length if split == "train" else whole
+        per_row = (len(self.split(split).tokens) - 1) // rows
+        return per_row // self.length * self.length if split == "train" else per_row
 
     def carries(self, split: str) -> bool:
         """Return whether a state continues from batch to batch of `split`."""

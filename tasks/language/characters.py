@@ -142,6 +142,7 @@ class Characters(LanguageTask):
         )
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         facts: dict[str, object] = {
             "version": VERSION,
             "corpus": self.corpus.value,

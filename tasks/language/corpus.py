@@ -207,6 +207,7 @@ class Corpus(TokenisedTask):
         return {"content": self._content, "held_out": self.shares}
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         return identity_of(
             {
                 "version": VERSION,

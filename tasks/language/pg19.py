@@ -144,6 +144,7 @@ class PG19(TokenisedTask):
         return "\n<end of book>\n"
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         if self._content == MISSING:
             return MISSING
         return identity_of(

@@ -190,6 +190,7 @@ class Subwords:
 
     @cached_property
     def _tokenizer(self) -> Any:
+        """The model as an object of the `tokenizers` library."""
         from tokenizers import Tokenizer
 
         try:

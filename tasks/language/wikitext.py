@@ -179,6 +179,7 @@ class WikiText(TokenisedTask):
         return Subwords(size=size, train=train, algorithm=self.algorithm, given=self.given)
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         return identity_of(
             {
                 "version": VERSION,

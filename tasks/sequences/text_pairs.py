@@ -113,6 +113,7 @@ class TextPairs(RowsTask):
         )
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         facts: dict[str, object] = {
             "version": VERSION,
             "columns": self.columns,
@@ -161,8 +162,8 @@ class TextPairs(RowsTask):
         rows: list[np.ndarray] = []
         for pair in pairs:
             source, target = (np.frombuffer(text, np.uint8).astype(np.uint16) + 1 for text in pair)
-            whole = len(target) <= target_length
-            ended = np.append(target, np.uint16(BOUNDARY - 1)) if whole else target[:target_length]
+            fits = len(target) <= target_length
+            ended = np.append(target, np.uint16(BOUNDARY - 1)) if fits else target[:target_length]
             rows += [source[:source_length], ended.astype(np.uint16)]
         return from_rows(rows, np.zeros(len(pairs), np.uint8), np.uint16)
 

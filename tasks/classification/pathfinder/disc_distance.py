@@ -53,10 +53,10 @@ def disc_positions(
         pictures: Gray levels of the pictures.
         disc: Gray levels of one disc; its position is the middle pixel.
     """
-    return np.stack(np.divmod(_best_two(_match_disc(pictures, disc)), pictures.shape[1]), axis=2)
+    return np.stack(np.divmod(_best_two(_match(pictures, disc)), pictures.shape[1]), axis=2)
 
 
-def _match_disc(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -> np.ndarray:
+def _match(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -> np.ndarray:
     """Return, for each pixel, the smallest ratio picture / disc if the disc were at this pixel."""
     half, side = len(disc) // 2, pictures.shape[1]
     padded = np.pad(pictures.astype(np.float32), ((0, 0), (half, half), (half, half)))

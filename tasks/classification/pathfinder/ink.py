@@ -154,9 +154,9 @@ def grey_dilation(points: np.ndarray, radius: int) -> np.ndarray:
     for y in range(-radius, radius + 1):
         for x in range(-radius, radius + 1):
             if y * y + x * x <= radius * radius:  # compare with the points shifted by (y, x)
-                to = slice(max(0, y), rows + min(0, y)), slice(max(0, x), columns + min(0, x))
-                of = slice(max(0, -y), rows - max(0, y)), slice(max(0, -x), columns - max(0, x))
-                np.maximum(largest[to], points[of], out=largest[to])
+                target = slice(max(0, y), rows + min(0, y)), slice(max(0, x), columns + min(0, x))
+                source = slice(max(0, -y), rows - max(0, y)), slice(max(0, -x), columns - max(0, x))
+                np.maximum(largest[target], points[source], out=largest[target])
     return largest
 
 
@@ -173,13 +173,13 @@ def disc(
         radius: Radius of the disc in pixels.
         side: Side of the square picture in pixels; its edges cut the disc off.
     """
-    whole = math.ceil(radius)
-    reach = whole + LOBES + 1  # resampling spreads a disc over this many pixels on each side
+    half = math.ceil(radius)
+    reach = half + LOBES + 1  # resampling spreads a disc over this many pixels on each side
     weights = resampling_weights(side * FINE, side)
     spans, axes = [], []
     for middle in centre:  # the rows, then the columns
         pixels = slice(max(0, middle - reach), min(side, middle + reach + 1))
-        points = slice(max(0, FINE * (middle - whole)), FINE * (middle + whole + 1))
+        points = slice(max(0, FINE * (middle - half)), FINE * (middle + half + 1))
         spans.append(pixels)
         axes.append((np.arange(side * FINE)[points] - FINE * middle, weights[pixels, points]))
     (y, down), (x, across) = axes

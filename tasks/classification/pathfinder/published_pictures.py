@@ -48,13 +48,13 @@ def draw(style: Style, seed: int, index: int) -> TracedPicture:
     board = GrowthBoard(kind(style, margin))
     for _ in range(PICTURE_TRIES):
         board.clear()
-        long = _grow_long_snakes(board, style, words)
+        long = _grow_long(board, style, words)
         if long is None:
             continue
         snakes = [_dashes(board, snake) for snake in long]
         if snakes[0][-1].head == snakes[1][-1].head:
             continue  # a disc at this pixel would mark the ends of both snakes
-        short = _grow_short_snakes(board, style, words)
+        short = _grow_short(board, style, words)
         first = words.below(2)
         last = first if label else 1 - first
         marks = snakes[first][0].tail, snakes[last][-1].head
@@ -77,9 +77,7 @@ def draw(style: Style, seed: int, index: int) -> TracedPicture:
     )
 
 
-def _grow_long_snakes(
-    board: GrowthBoard, style: Style, words: RandomNumbers
-) -> list[GrowingSnake] | None:
+def _grow_long(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[GrowingSnake] | None:
     """Return the two long snakes; None if one reaches a dead end."""
     degree, rows, columns = (starts := _middle(board.kind, style))[words.below(len(starts))]
     y, x = (span.start + words.below(len(span)) for span in (rows, columns))
@@ -116,9 +114,7 @@ def _middle(dashes: DashShape, style: Style) -> list[tuple[int, range, range]]:
     return placements
 
 
-def _grow_short_snakes(
-    board: GrowthBoard, style: Style, words: RandomNumbers
-) -> list[GrowingSnake]:
+def _grow_short(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[GrowingSnake]:
     """Return up to `style.distractors` short snakes: those that fit."""
     snakes = []
     for _ in range(style.distractors):
