@@ -129,14 +129,14 @@ def _parse_pair(line: bytes, where: str, longest: int) -> CitationPair:
 def sample_pairs(split: str) -> Iterator[CitationPair]:
     """Yield pairs of short synthetic texts, not from AAN; a pair of one topic has the label 1."""
     number = SAMPLE_SIZES[split]
-    words = iter(random_words(Draw.sample, list(SAMPLE_SIZES).index(split), 64 * number).tolist())
+    numbers = iter(random_words(Draw.sample, list(SAMPLE_SIZES).index(split), 64 * number).tolist())
 
     def text(topic: int) -> bytes:
         """Return 6 to 13 random words of a topic."""
-        vocabulary, length = TOPICS[topic], 6 + next(words) % 8
-        return " ".join(vocabulary[next(words) % len(vocabulary)] for _ in range(length)).encode()
+        vocabulary, length = TOPICS[topic], 6 + next(numbers) % 8
+        return " ".join(vocabulary[next(numbers) % len(vocabulary)] for _ in range(length)).encode()
 
     for index in range(number):
-        label, first = index % 2, next(words) % len(TOPICS)
-        second = first if label else (first + 1 + next(words) % (len(TOPICS) - 1)) % len(TOPICS)
+        label, first = index % 2, next(numbers) % len(TOPICS)
+        second = first if label else (first + 1 + next(numbers) % (len(TOPICS) - 1)) % len(TOPICS)
         yield CitationPair(text(first), text(second), label)

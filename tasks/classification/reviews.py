@@ -192,18 +192,18 @@ def sample_reviews() -> dict[str, Labelled]:
 
 def _compose_reviews(seed: int, number: int) -> Iterator[tuple[bytes, int]]:
     """Yield `number` reviews of 3 to 8 sentences, with the labels 0 and 1 alternately."""
-    words = iter(random_words(Draw.sample, seed, 64 * number).tolist())
+    numbers = iter(random_words(Draw.sample, seed, 64 * number).tolist())
 
     def pick(options: Sequence[str]) -> str:
-        chosen: str = options[next(words) % len(options)]
+        chosen: str = options[next(numbers) % len(options)]
         return chosen
 
     for index in range(number):
         label = index % 2
         sentences = []
-        for _ in range(3 + next(words) % 6):
+        for _ in range(3 + next(numbers) % 6):
             # One word in eight has the opposite sentiment, so that no single word decides.
-            side = 1 - label if next(words) % 8 == 0 else label
+            side = 1 - label if next(numbers) % 8 == 0 else label
             frame, noun, word = pick(SAMPLE_FRAMES), pick(SAMPLE_NOUNS), pick(SAMPLE_WORDS[side])
             sentences.append(frame.format(noun=noun, word=word))
         yield " ".join(sentences).encode(), label

@@ -157,6 +157,7 @@ def files_below(folder: Path) -> list[str]:
     names: list[str] = []
 
     def enter(path: str, above: frozenset[tuple[int, int]]) -> None:
+        """Add the files in `path`; skip a folder of `above`, which a link leads back to."""
         status = (folder / path).stat()
         identity = (status.st_dev, status.st_ino)
         if identity in above:

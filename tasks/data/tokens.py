@@ -102,9 +102,6 @@ def unigram_baseline(
         name="unigram",
         accuracy=float(seen[int(counts.argmax())] / seen.sum()),
         outcomes=None,
-        sentence=(
-            "This baseline predicts each token by its frequency in the training split. A model "
-            "with this score uses no context."
-        ),
+        sentence="This baseline predicts each token by its frequency in train, without context.",
         measures={"loss": loss, **derived(loss)},
     )

@@ -353,16 +353,16 @@ def read_text(path: Path) -> bytes:
 
 def sample_text(size: int) -> bytes:
     """Return `size` bytes of made-up words, not from Wikipedia; recent words are often repeated."""
-    words = iter(random_words(Draw.sample, 0, size).tolist())
+    numbers = iter(random_words(Draw.sample, 0, size).tolist())
     syllables = ("ba", "do", "ki", "lu", "me", "no", "ra", "si", "tu", "ve")
     recent: list[str] = []
     written: list[str] = []
     total = 0
     while total < size:
-        if recent and next(words) % 4:
-            word = recent[next(words) % len(recent)]
+        if recent and next(numbers) % 4:
+            word = recent[next(numbers) % len(recent)]
         else:
-            word = "".join(syllables[next(words) % 10] for _ in range(1 + next(words) % 4))
+            word = "".join(syllables[next(numbers) % 10] for _ in range(1 + next(numbers) % 4))
             recent = [*recent[-40:], word]
         written.append(word)
         total += len(word) + 1

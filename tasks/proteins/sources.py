@@ -100,14 +100,16 @@ def sample() -> Iterator[ProteinRecord]:
     A module is a fixed sequence of 8 to 15 residues; about every eighth residue of a chain is
     changed. A model can learn frequent residues, and to predict residues from the ones before.
     """
-    words = iter(random_words(Draw.sample, 0, 400 * SAMPLE_SEQUENCES).tolist())
+    numbers = iter(random_words(Draw.sample, 0, 400 * SAMPLE_SEQUENCES).tolist())
 
     def residues(number: int) -> bytes:
         # The smaller of two random numbers makes early letters frequent, and the last five rare.
-        return bytes(LETTERS[min(next(words) % 25, next(words) % 25)] for _ in range(number))
+        return bytes(LETTERS[min(next(numbers) % 25, next(numbers) % 25)] for _ in range(number))
 
-    modules = [residues(8 + next(words) % 8) for _ in range(SAMPLE_MODULES)]
+    modules = [residues(8 + next(numbers) % 8) for _ in range(SAMPLE_MODULES)]
     for index in range(SAMPLE_SEQUENCES):
-        chain = b"".join(modules[next(words) % SAMPLE_MODULES] for _ in range(2 + next(words) % 8))
-        letters = bytes(c if next(words) % 8 else residues(1)[0] for c in chain)
+        chain = b"".join(
+            modules[next(numbers) % SAMPLE_MODULES] for _ in range(2 + next(numbers) % 8)
+        )
+        letters = bytes(c if next(numbers) % 8 else residues(1)[0] for c in chain)
         yield ProteinRecord(f"SAMPLE{index}", letters)
