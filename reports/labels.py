@@ -41,11 +41,7 @@ def names_in(label: str) -> list[str]:
 
 
 def labels_of(value: Any) -> dict[str, str]:
-    """Return the labels of a row as texts.
-
-    Args:
-        value: an entry of the column `labels`: a mapping, its JSON text, or None for no labels.
-    """
+    """Return an entry of the column `labels` as texts; it is a mapping, JSON text, or None."""
     if isinstance(value, str):
         value = json.loads(value or "{}")
     if isinstance(value, Mapping):
@@ -117,12 +113,7 @@ def _departures_without_start(
 ) -> list[tuple[str, ...]]:
     """Return for each row the words of `departures_of`, without what its training began from.
 
-    Args:
-        labels: the labels of each row.
-        changed_labels: the label `changed` of each row, "" if it has none.
-        columns: the columns `task` and `runner`.
-        families: the family of each row.
-        baselines: the baseline of each row, "" for a model.
+    All lists have an entry for each row; `columns` are `task` and `runner`.
     """
     of_models = [entry for entry, name in zip(labels, baselines, strict=True) if not name]
     varying = [m for m in RUN_MARKS[:2] if len({entry.get(m, "") for entry in of_models}) > 1]

@@ -413,11 +413,7 @@ def _with_plain_reference(
     It changes a model with positions that score every pair of tokens: its measured reference has
     these positions, too. The measured ratios stay under the name of the reference plus `EQUAL`.
 
-    Args:
-        point: the point with its measured ratios.
-        time: the wall time of the model.
-        record: a record of the model, with its labels `scored` and `size`.
-        plain: the plain references, from `_plain_references`.
+    `time` is the wall time of the model, and `record` has its labels `scored` and `size`.
     """
     times, memories = dict(point.time_ratio), dict(point.memory_ratio)
     for name, ratio in point.time_ratio.items():
@@ -449,12 +445,7 @@ def _cost_point(
 ) -> CostPoint | None:
     """Return the point of one model, mode and length; None if its time was not measured.
 
-    Args:
-        name: the printed name of the model.
-        mode: for example `train` or `forward`.
-        length: the sequence length in tokens.
-        records: all records of this model, mode and length.
-        plain: the plain references, from `_plain_references`.
+    `records` are those of this model, mode and length; `plain` is from `_plain_references`.
     """
 
     def of_metric(metric: str) -> list[Record]:

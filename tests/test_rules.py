@@ -272,7 +272,7 @@ READS_TEXT = {
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("titles", "_titles"),  # the same
     ("captions", "sentences"),  # a name at the start of a sentence stays as it is
-    ("tuning_points", "_window"),  # the path of an option
+    ("tuning_points", "_range_title"),  # the path of an option
     ("labels", "_start_runs"),  # a key that stands in a stored label
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
     ("searches", "option_name"),  # the path of an option, of which a name is made
@@ -281,7 +281,7 @@ READS_TEXT = {
     ("style", "name"),  # the same
     ("style", "_styled_departures"),  # the same
     ("tuning_points", "_draw_panel"),  # the path of an option
-    ("describe", "_searched"),  # a place in a search, which is stored so
+    ("describe", "_search_entries"),  # a place in a search, which is stored so
 }
 
 

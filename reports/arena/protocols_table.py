@@ -16,11 +16,7 @@ RULES = {rule.name: rule for rule in AVERAGES}
 
 
 def protocols_tables(every: Sequence[ArenaScores]) -> Iterator[tuple[str, Table]]:
-    """Yield (scale, table) for each scale with runs under several protocols.
-
-    Args:
-        every: the scores of each protocol and scale.
-    """
+    """Yield (scale, table) for each scale with runs under several protocols."""
     for scale in dict.fromkeys(scores.runs.scale for scores in every):
         same_scale = [scores for scores in every if scores.runs.scale == scale]
         if len(same_scale) > 1:
@@ -28,11 +24,7 @@ def protocols_tables(every: Sequence[ArenaScores]) -> Iterator[tuple[str, Table]
 
 
 def protocols_table(together: Sequence[ArenaScores]) -> Table:
-    """Return a table with a line for each model under each protocol, and a column for each task.
-
-    Args:
-        together: the scores under each protocol, all of one scale.
-    """
+    """Return a table with a line for each model under each protocol, all of one scale."""
     ran = {column.task for scores in together for column in scores.columns}
     tasks = [task for task in TASKS if task in ran]
     rule = RULES["six_tasks_failure_50" if HARDEST in ran else "five_tasks"]

@@ -46,9 +46,6 @@ def protocol_runs(frame: pd.DataFrame) -> list[ProtocolRuns]:
     """Return the final rows of models, grouped by protocol and scale.
 
     The first groups are runs without a protocol on the task of the table of costs, if any.
-
-    Args:
-        frame: rows from `lra.reports.rows.prepare`.
     """
     final = frame[(frame["baseline"] == "") & frame["step"].isna()]
     used = final[(final["protocol"] != "") | (final["task"] == COSTED)]

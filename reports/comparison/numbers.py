@@ -9,7 +9,7 @@ import pandas as pd
 from lra.reports.labels import labels_of
 from lra.reports.rows import FINAL_SETTING, MARKS, as_text
 from lra.reports.tables.costs import significant
-from lra.reports.tables.scores import SCORES, TASK, UNIT_WORDS, Score, at_task_length
+from lra.reports.tables.scores import SCORES, TASK, Score, at_task_length, unit_words
 from lra.runners.metrics import METRICS
 
 Hits = Callable[[str, str], tuple[Any, Any] | None]
@@ -60,7 +60,7 @@ class Numbers:
     def score(self) -> Score:
         """Return the title, the unit and the number of digits of the metric."""
         name = self.metric
-        unit = UNIT_WORDS[METRICS[name].unit]
+        unit = unit_words(METRICS[name].unit)
         return SCORES.get(name) or Score(metric=name, title=name, unit=unit)
 
     def text(self, value: float, *, signed: bool = False) -> str:

@@ -98,10 +98,7 @@ def _merge_ratios(rows: Sequence[Row | None]) -> Value | None:
 def _speed_of_ratio(ratio: Value, rows: Sequence[Row], *, inverse: bool) -> Speed:
     """Return a ratio of times as a speed of the first model.
 
-    Args:
-        ratio: the time of the first model divided by that of the second; reversed if `inverse`.
-        rows: the rows of the measurements.
-        inverse: whether the ratio is reversed, so that it is already a speed.
+    The ratio is (time of the first model) / (time of the second); if `inverse`, it is reversed.
     """
     factor, interval = ratio.value or math.nan, ratio.interval()
     if not inverse:

@@ -1,4 +1,4 @@
-"""What a run is called, and its flat configuration: of its cells, and of nothing else."""
+"""Describe a run of a dashboard: its name, tags and flat configuration."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,20 +9,20 @@ from lra.reports.dashboard.keys import LENGTH_AXIS, SEARCHED, options
 from lra.runners.records import baseline_of, canonical
 
 BASELINES = "baselines"
-"""What the run of all baselines of a sweep is called."""
+"""The name of the run of all baselines of a sweep."""
 _NO_MODEL = "baseline"
-"""In the model column of a cell that scores baselines."""
+"""The column `model` of a run that scores baselines."""
 _PLAIN = ("train", "scaling", "certify")
-"""Runners that a name need not mention: training, the curve of cost, a task's baselines."""
+"""Runners that the name of a run does not mention."""
 _TAG_LIMIT = 64
-"""Characters that the server takes in a tag."""
+"""The most characters of a tag on the server."""
 _COLUMNS = ("task", "task_version", "source", "seed", "runner", "mode", "causal", "hardware",
             "device", "precision", "threads")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Of one run."""
+    """The name, type, tags and configuration of one run of a dashboard."""
 
     name: str
     job_type: str
@@ -31,7 +31,7 @@ class Description:
 
 
 def is_baseline(model: object) -> bool:
-    """Tell whether a model column stands for baselines, which are no model."""
+    """Return whether a value of the column `model` stands for baselines."""
     return model == _NO_MODEL or baseline_of(str(model)) is not None
 
 
@@ -44,23 +44,24 @@ def describe(
     cells: Sequence[str],
     apart: str | None = None,
 ) -> Description:
-    """Describe the run of some cells, in the same words whatever else a sweep holds.
+    """Return the description of a run of a dashboard, which shows one or several runs of lra.
 
     Args:
-        columns: of each cell, those of `lra.runners.records.CELL_COLUMNS`, plain JSON.
-        configs: of those whose composed configuration is known.
-        model: display name, `BASELINES` for baselines.
-        sweep: the group.
-        cells: keys.
-        apart: words that tell the run from the others of its sweep, behind its name, which
-            then holds the family alone; None: the display name is enough.
+        columns: for each run of lra, its columns `lra.runners.records.CELL_COLUMNS` as plain JSON.
+        configs: the composed configurations that are known.
+        model: the display name of the model; `BASELINES` for baselines.
+        sweep: the name of the group.
+        cells: the keys of the runs of lra.
+        apart: words that distinguish the run from others of its sweep. They follow the name, which
+            then has only the family. None if the display name is enough.
     """
-    same = {name for name in _COLUMNS if all(each[name] == columns[0][name] for each in columns)}
-    shared = {name: columns[0][name] if name in same else None for name in _COLUMNS}
-    lengths = sorted({int(each["length"]) for each in columns})
-    tasks = list(dict.fromkeys(str(each["task"]) for each in columns))
+    first = columns[0]
+    same = {name for name in _COLUMNS if all(row[name] == first[name] for row in columns)}
+    shared = {name: first[name] if name in same else None for name in _COLUMNS}
+    lengths = sorted({int(row["length"]) for row in columns})
+    tasks = list(dict.fromkeys(str(row["task"]) for row in columns))
     task = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
-    kind, family = str(columns[0]["runner"]), str(columns[0]["model"])
+    kind, family = str(first["runner"]), str(first["model"])
     if model == BASELINES:
         family = BASELINES
     parts = [model if apart is None else family, task]
@@ -70,8 +71,8 @@ def describe(
         parts.append(kind)
     if len(lengths) > 1 and len(tasks) == 1:
         parts.append(f"{lengths[0]}-{lengths[-1]}")
-    agreed = _shared(configs)
-    device = str(columns[0]["device"])
+    agreed = _common_entries(configs)
+    device = str(first["device"])
     return Description(
         name="/".join(parts) + (apart or ""),
         job_type=kind,
@@ -87,30 +88,33 @@ def describe(
             "longest_length": lengths[-1],
             **shared,
             "cells": list(cells),
-            **_searched(agreed),
+            **_search_entries(agreed),
             **options(agreed),
         },
     )
 
 
-def _searched(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which trial of which search a training is, or has the options of."""
+def _search_entries(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return search, study, trial and rung of a trial, or of the trial with the same options.
+
+    They are stored as a text, `SEARCH/STUDY/TRIAL/RUNG`; {} if the training is from no search.
+    """
     tuned = (config.get("runner") or {}).get("tuned")
-    place = (config.get("about") or {}).get("trial") or f"{tuned}/"
-    if (found := re.fullmatch(r"(.+)/(\d+)/(\d+)/([\d.]*)", str(place))) is None:
+    text = (config.get("about") or {}).get("trial") or f"{tuned}/"
+    if (match := re.fullmatch(r"(.+)/(\d+)/(\d+)/([\d.]*)", str(text))) is None:
         return {}
-    search, study, trial, rung = found.groups()
+    search, study, trial, rung = match.groups()
     return dict(zip(SEARCHED, (search, int(study), int(trial), float(rung or 1)), strict=True))
 
 
-def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what all configurations of a run agree on: its cells differ in length and mode."""
+def _common_entries(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the entries that are the same in all configurations, also in nested ones."""
     first, *others = configs or [{}]
-    shared = {}
+    common = {}
     for key, value in first.items():
-        inner = [each[key] for each in configs if isinstance(each.get(key), Mapping)]
-        if len(inner) == len(configs):
-            shared[key] = _shared(inner)
-        elif all(key in each and canonical(each[key]) == canonical(value) for each in others):
-            shared[key] = value
-    return shared
+        nested = [config[key] for config in configs if isinstance(config.get(key), Mapping)]
+        if len(nested) == len(configs):
+            common[key] = _common_entries(nested)
+        elif all(key in other and canonical(other[key]) == canonical(value) for other in others):
+            common[key] = value
+    return common

@@ -1,18 +1,18 @@
-"""The names under which dashboards get numbers: axes, metrics, and the configuration to group by.
+"""The names of axes, metrics and configuration entries in dashboards.
 
-The one list of them, for what writes runs and for what draws panels over them.
+Code that writes runs and code that makes panels use these names.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 LENGTH_AXIS: Final = "sequence_length"
-"""Tokens: what a run of cost, one for each curve, is drawn over."""
+"""The horizontal axis of costs, in tokens."""
 STEP_AXIS: Final = "optimiser_step"
-"""Steps taken: what a run of training is drawn over."""
+"""The horizontal axis of trainings, in optimiser steps."""
 
 LOSS: Final = "train/loss"
-"""Nats: the mean over the steps since the one before, as it is stored."""
+"""The stored training loss in nats: the mean over the steps since the last stored value."""
 TRAINING: Final[Mapping[str, str]] = {
     "loss": "train/step_loss",  # nats, of the last step
     "learning_rate": "train/learning_rate",
@@ -25,27 +25,27 @@ TRAINING: Final[Mapping[str, str]] = {
     "process_bytes": "memory/process_bytes",  # resident memory of the cell's process, now
     "gpu_bytes": "memory/gpu_bytes",  # allocated by tensors on the GPU, now
 }
-"""The numbers of a step at moments when somebody watches: by the fields of
-`lra.runners.isolation.progress.Progress` and of its `TrainingStep`."""
+"""Keys of the live numbers of a training, by field of `lra.runners.isolation.progress.Progress` or
+its `TrainingStep`."""
 
 AXES: Final[Mapping[str, tuple[str, ...]]] = {
     LENGTH_AXIS: ("speed/*", "memory/*"),
     STEP_AXIS: ("train/*", "quality/*"),
 }
-"""Each axis with the metrics that are drawn over it."""
+"""The metrics of each horizontal axis, for curves of cost."""
 TRAINING_AXES: Final[Mapping[str, tuple[str, ...]]] = {
     LENGTH_AXIS: AXES[LENGTH_AXIS],
     STEP_AXIS: (*AXES[STEP_AXIS], TRAINING["process_bytes"], TRAINING["gpu_bytes"]),
 }
-"""The same of a run of training: a metric named in full goes before a pattern."""
+"""The metrics of each horizontal axis, for trainings; a full name precedes a pattern."""
 
 STATUS: Final = "status"
-"""In the summary: `complete` or `incomplete` or, where a cell's process ended early, its status, or
-`stopped`."""
+"""The key of the status in the summary: `complete`, `incomplete`, `stopped`, or the status of a run
+whose process ended early."""
 REASON: Final = "reason"
-"""In the summary: why a run is not complete."""
+"""The key of the reason in the summary of an incomplete run."""
 SPEEDUP: Final = "speedup"
-"""In place of a metric: 1 / `time_ratio`, how many times as fast as the reference a model is."""
+"""The name of 1 / `time_ratio`: how many times as fast as the reference a model is."""
 
 
 def score(split: str, metric: str) -> str:
@@ -54,12 +54,12 @@ def score(split: str, metric: str) -> str:
 
 
 def training_key(metric: str) -> str:
-    """Return the key of what a training took, in its run's summary: `train/train_step_time`."""
+    """Return the key of a cost of a training in the summary, as in `train/train_step_time`."""
     return f"train/{metric}"
 
 
 def search_key(metric: str) -> str:
-    """Return the key of what a search found, over its trials: `search/trial_score`."""
+    """Return the key of a result of a search, as in `search/trial_score`."""
     return f"search/{metric}"
 
 
@@ -67,10 +67,9 @@ def cost(mode: str, metric: str, reference: str = "") -> str:
     """Return the key of a cost at one length, as in `speed/step_time_ratio_against_sdpa`.
 
     Args:
-        mode: of the measurement: step, forward and others.
-        metric: a name of `lra.runners.metrics`: time, time_ratio, peak_tensor_bytes and others; or
-            `SPEEDUP`.
-        reference: the model that a ratio is against.
+        mode: the mode of the measurement, for example step or forward.
+        metric: a name of `lra.runners.metrics`, for example time or time_ratio; or `SPEEDUP`.
+        reference: the reference of a ratio; "" for other metrics.
     """
     against = f"_against_{reference}" if reference else ""
     section = "memory" if "bytes" in metric else "speed"
@@ -78,7 +77,7 @@ def cost(mode: str, metric: str, reference: str = "") -> str:
 
 
 def at_length(length: int, key: str) -> str:
-    """Return the key, in a run's summary, of a cost at one length: `at_512/speed_step_time`."""
+    """Return the key of a cost at one length in the summary, as in `at_512/speed_step_time`."""
     return f"at_{length}/{key.replace('/', '_')}"
 
 
@@ -87,38 +86,38 @@ CONFIGURATION: Final = (
     "seed", LENGTH_AXIS, "longest_length", "runner", "mode", "causal", "hardware", "device",
     "precision", "threads", "cells",
 )  # fmt: skip
-"""Keys that every run has at the top of its configuration, beside its options.
+"""Keys that every run has at the top level of its configuration, in addition to its options.
 
-`model` is the name in reports, `family` the registered name, `kind` the family's group. What
-differs within a run (`sequence_length`, `mode` of a curve) is None; `longest_length` is the longest
-in it. `cells` are the keys of its cells in the result store.
+`model` is the name in reports, `family` is the registered name, and `kind` is the group of the
+family. Values that differ within a run (`sequence_length` and `mode` of a curve) are None, and
+`longest_length` is its longest length. `cells` are the keys of its runs of lra.
 """
 SEARCHED: Final = ("search", "study", "trial", "rung")
-"""Keys of the configuration of a training that belongs to a search: its name, the numbers of study
-and trial, and the share of the steps after which it ended; 1 of whole trainings."""
+"""Keys of the configuration of a training from a search: the name of the search, the numbers of
+study and trial, and the fraction of the steps after which it ended (1 for full trainings)."""
 _UNSAID = frozenset({
     "about", "called", "deviations", "for_model", "for_runner", "for_task", "hydra", "logger",
     "plugins", "published_models", "report", "results", "sweep",
 })  # fmt: skip
-"""Entries that describe, steer or say where; no option of a measurement."""
+"""Entries of a configuration that are not options of a measurement."""
 _SHORT_KEYS = frozenset({
     ("model", "name"), ("task", "name"), ("runner", "name"), ("hardware", "name"),
     ("runner", "tuned"),
 })  # fmt: skip
-"""Options that `CONFIGURATION` or `SEARCHED` has already."""
+"""Options that are already in `CONFIGURATION` or `SEARCHED`."""
 
 
 def options(config: Mapping[str, Any], *above: str) -> dict[str, Any]:
-    """Return the options of a composed configuration on one level, but for `CONFIGURATION`.
+    """Return the options of a composed configuration as a flat mapping, without `CONFIGURATION`.
 
-    `optim.peak_learning_rate` is `optim__peak_learning_rate`: W&B reads a dot in a key as the name
-    of a nested one.
+    `optim.peak_learning_rate` becomes `optim__peak_learning_rate`, because W&B treats a dot as the
+    beginning of a nested key.
     """
     flat: dict[str, Any] = {}
     for name, value in config.items():
         path = (*above, str(name))
-        listed = path in _SHORT_KEYS or (not above and name in CONFIGURATION)
-        if name in _UNSAID or (listed and not isinstance(value, Mapping)):
+        has_key = path in _SHORT_KEYS or (not above and name in CONFIGURATION)
+        if name in _UNSAID or (has_key and not isinstance(value, Mapping)):
             continue
         if isinstance(value, Mapping):
             flat |= options(value, *path)

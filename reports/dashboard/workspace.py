@@ -1,4 +1,4 @@
-"""A W&B workspace over the keys that runs carry, as a script for the public library of W&B."""
+"""Write a Python script that makes a W&B workspace with panels for the runs of lra."""
 
 import json
 
@@ -7,18 +7,21 @@ from lra.runners.metrics import JUDGED_BY
 
 SCORES = (*JUDGED_BY, "loss")
 TRAINED = ("train_step_time", "train_time", "process_peak_bytes", "parameters")
-"""What a training costs: in its run's summary, beside its scores."""
+"""Costs of a training, which are in the summary of its run."""
 _SCRIPT = '''\
-"""Saves a W&B workspace over runs of lra; needs `pip install 'lra[dashboard]'`, `wandb login`."""
+"""Save a W&B workspace for the runs of lra.
+
+First run `pip install 'lra[dashboard]'` and `wandb login`.
+"""
 
 import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-SWEEP = {sweep!r}  # the group of runs that it shows; None: all of the project
+SWEEP = {sweep!r}  # the workspace shows the runs of this sweep; None shows all of the project
 PROJECT = {project!r}
-ENTITY = {entity!r}  # account or team; None: the default of the account
-MOST = 200  # runs in one panel
+ENTITY = {entity!r}  # the W&B account or team; None is your default
+MOST = 200  # the most runs in one panel
 
 
 def lines(x, *names, log=False):
@@ -45,12 +48,12 @@ SECTIONS = {{
     "Failures": bars("failed_at_length"),
 }}
 
-# No lines are grouped: a mean of runs that differ in more than their seed is a number of none.
+# Lines are not grouped, because a mean over runs of different models has no meaning.
 workspace = ws.Workspace(
     entity=ENTITY or wandb.Api().default_entity,
     project=PROJECT,
     name=f"Results of {{SWEEP or 'all sweeps'}}",
-    sections=[ws.Section(name=name, panels=each, is_open=True) for name, each in SECTIONS.items()],
+    sections=[ws.Section(name=name, panels=p, is_open=True) for name, p in SECTIONS.items()],
     settings=ws.WorkspaceSettings(max_runs=MOST),
     runset_settings=ws.RunsetSettings(
         filters="" if SWEEP is None else f"Metric('Group') == {{SWEEP!r}}",
@@ -63,24 +66,28 @@ print(workspace.url)
 
 
 def script(*, sweep: str | None, project: str, entity: str | None) -> str:
-    """Return a Python script that saves the workspace on W&B's server, and prints its address.
+    """Return a Python script that saves the workspace on W&B's server and prints its address.
 
-    What its arguments mean stands beside them in the script.
+    Comments in the script explain its arguments.
     """
 
-    def listed(*names: str) -> str:
+    def quote(*names: str) -> str:
         return ", ".join(map(json.dumps, names))
 
-    wanted = (("time", ""), (keys.SPEEDUP, "sdpa"), ("peak_tensor_bytes", ""))
-    costs = [keys.cost(mode, *each) for mode in ("step", "forward") for each in wanted]
+    metrics = (("time", ""), (keys.SPEEDUP, "sdpa"), ("peak_tensor_bytes", ""))
+    costs = [
+        keys.cost(mode, metric, reference)
+        for mode in ("step", "forward")
+        for metric, reference in metrics
+    ]
     validation = [keys.score("validation", metric) for metric in SCORES]
     return _SCRIPT.format(
         sweep=sweep,
         project=project,
         entity=entity,
-        costs=listed(keys.LENGTH_AXIS, *costs),
-        curves=listed(keys.STEP_AXIS, keys.LOSS, *validation),
-        training=listed(keys.STEP_AXIS, *keys.TRAINING.values()),
-        scores=listed(*(keys.score("test", metric) for metric in SCORES)),
-        trade_offs=listed(keys.score("test", "accuracy"), *map(keys.training_key, TRAINED)),
+        costs=quote(keys.LENGTH_AXIS, *costs),
+        curves=quote(keys.STEP_AXIS, keys.LOSS, *validation),
+        training=quote(keys.STEP_AXIS, *keys.TRAINING.values()),
+        scores=quote(*(keys.score("test", metric) for metric in SCORES)),
+        trade_offs=quote(keys.score("test", "accuracy"), *map(keys.training_key, TRAINED)),
     )

@@ -1,4 +1,4 @@
-"""Captions in files next to a picture, instead of words in it: plain text and LaTeX."""
+"""Write captions of figures to files, as plain text and LaTeX, instead of into the picture."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from lra.reports.tables.latex import escape_latex, prose
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caption:
-    """Words that a style keeps out of a picture."""
+    """Words that a style removes from a picture."""
 
     title: str = ""
     subtitle: str = ""
@@ -22,13 +22,14 @@ class Caption:
         """Return title, subtitle and notes as sentences."""
         texts = (part.strip() for part in (self.title, self.subtitle, *self.notes))
         parts = [
-            part if re.match(r"[^ ]*[_\d]", part) else f"{part[0].upper()}{part[1:]}"  # no name
+            # a first word with an underscore or a digit is a name, which stays as it is
+            part if re.match(r"[^ ]*[_\d]", part) else f"{part[0].upper()}{part[1:]}"
             for part in texts if part
         ]  # fmt: skip
         return [part if part[-1] in ".!?" else f"{part}." for part in parts]
 
     def write(self, folder: Path, stem: str) -> list[Path]:
-        """Write `stem`.caption.txt, and `stem`.caption.tex to be read within a figure of LaTeX."""
+        """Write `stem`.caption.txt, and `stem`.caption.tex for a LaTeX figure; return the paths."""
         plain, latex = folder / f"{stem}.caption.txt", folder / f"{stem}.caption.tex"
         plain.write_text("\n".join(self.sentences()) + "\n", encoding="utf-8")
         words = prose(" ".join(self.sentences()))
@@ -38,12 +39,13 @@ class Caption:
 
 
 def panel_titles(panels: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
-    """Return a title for each panel, and what is left to say of all of them below the figure.
+    """Return a title for each panel, and a note for below the figure.
 
-    Titles are tasks alone where the style in force keeps words out of the picture.
+    A title has the task and its facts. If the style in force removes subtitles from pictures, it
+    has only the task, and the note has the facts.
 
     Args:
-        panels: task of each, and facts about it.
+        panels: the task of each panel, and facts about it.
     """
     tasks = [task for task, _ in panels]
     if Surrounding.subtitle not in current_style().style.beside or len(set(tasks)) < len(tasks):

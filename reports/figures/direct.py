@@ -1,4 +1,4 @@
-"""Names at the ends of lines, in place of a legend: in their order, never overlapping."""
+"""Write names at the ends of lines instead of a legend, without overlaps."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,29 +12,29 @@ from numpy.typing import NDArray
 from lra.reports.figures.words import DARK, NAMES, font_size, wrap
 
 _SHARE = 0.6
-"""Of a plot's width: the widest name, beyond which it is broken."""
+"""The widest line of a name, as a fraction of the plot's width; longer names are broken."""
 _NARROWEST = 0.9
-"""Inches that a name may always have."""
+"""Inches that a line of a name may always have."""
 _LINE = 1.25
-"""Heights of a letter from one line of a name to the next."""
+"""Distance of two lines of a name, in heights of a letter."""
 _LINES, _HIGHEST = 2, 1.1
-"""Lines of one name, and heights of a plot that all names have; beyond, there is a legend."""
+"""The most lines of one name, and the most heights of the plot for all names together. If the names
+need more, the figure has a legend."""
 _AWAY = 5.0
-"""Points between plot and name."""
+"""Points between the plot and a name."""
 
 
 def name_ends(
     plots: Sequence[Axes], handles: Sequence[Artist], plot: tuple[float, float]
 ) -> list[Artist]:
-    """Name every line where it ends; return the handles that a legend still has to explain.
+    """Name every curve at its end; return the handles that a legend must still show.
 
-    These are the ones that stand for no line, for one without a point, or for what is no curve; and
-    all of them where there is no room for the names.
+    These are handles without a curve, or all handles if there is no room for the names.
 
     Args:
-        plots: with everything drawn, their limits final.
-        handles: what a legend would name.
-        plot: width and height of every plot, inches.
+        plots: the plots, with everything drawn and final limits.
+        handles: the handles of a legend for all lines.
+        plot: width and height of a plot in inches.
     """
     labels = [str(handle.get_label()) for handle in handles]
     ends_by_plot = [(axes, _Ends.of(axes, labels, plot)) for axes in plots]
@@ -47,61 +47,66 @@ def name_ends(
     return [handle for handle, label in zip(handles, labels, strict=True) if label not in named]
 
 
-def _end(axes: Axes, line: Line2D) -> tuple[float, float] | None:
-    """Return the last point of a curve as shares of the plot; None for what is none."""
+def _end_point(axes: Axes, line: Line2D) -> tuple[float, float] | None:
+    """Return the last point of a curve in fractions of the plot's size; None for other lines."""
     if not line.get_transform().contains_branch(axes.transData) or line.get_linestyle() == "None":
         return None
     x, y = (np.asarray(values, dtype=float) for values in line.get_data())
     finite = np.isfinite(x) & np.isfinite(y)
-    if not finite.any() or _straight(axes, line):
+    if not finite.any() or _spans_plot(axes, line):
         return None
     last = np.flatnonzero(finite)[np.argmax(x[finite])]
     across, up = axes.transAxes.inverted().transform(axes.transData.transform((x[last], y[last])))
     return (float(across), float(up)) if np.isfinite([across, up]).all() else None
 
 
-def _straight(axes: Axes, line: Line2D) -> bool:
-    """Return whether a line is one across the whole plot, as those of `axvline`."""
-    transform = line.get_transform()  # unlike transforms may be equal by ==
+def _spans_plot(axes: Axes, line: Line2D) -> bool:
+    """Return whether a line crosses the whole plot, as those of `axvline` do."""
+    transform = line.get_transform()  # compared by `is`, because == may be true for others
     return transform is axes.get_xaxis_transform() or transform is axes.get_yaxis_transform()
 
 
 class _Ends(NamedTuple):
-    """Where the lines of one plot end, the lowest first, and what is written there."""
+    """The ends of the lines of one plot, and their names; the lowest end is first."""
 
     labels: list[str]
     lines: list[Line2D]
     points: list[tuple[float, float]]
-    """As shares of the plot."""
+    """The ends of lines, in fractions of the plot's width and height."""
     texts: list[list[str]]
-    """Names, in lines."""
+    """The lines of each name."""
     heights: NDArray[np.float64]
-    """Of the names, as shares of the plot's height [names]."""
+    """The heights of names, as fractions of the plot's height; array (names)."""
 
     @classmethod
     def of(cls, axes: Axes, labels: Sequence[str], plot: tuple[float, float]) -> "_Ends":
-        """Find the ends in a plot with everything drawn."""
-        axes.get_xlim(), axes.get_ylim()  # what was drawn last moves limits when they are read
-        ends = {
-            label: (line, end)
-            for line in axes.get_lines()
-            if (label := str(line.get_label())) in labels and (end := _end(axes, line)) is not None
-        }
+        """Return the ends of the curves with these labels, in a plot with everything drawn."""
+        axes.get_xlim(), axes.get_ylim()  # reading the limits updates them
+        ends: dict[str, tuple[Line2D, tuple[float, float]]] = {}
+        for line in axes.get_lines():
+            label, point = str(line.get_label()), _end_point(axes, line)
+            if label in labels and point is not None:
+                ends[label] = (line, point)
+
+        def sort_key(label: str) -> tuple[float, str]:
+            _, (_, up) = ends[label]
+            return up, label
+
         size, widest = font_size("legend", NAMES), max(_NARROWEST, _SHARE * plot[0])
-        order = sorted(ends, key=lambda label: (ends[label][1][1], label))
+        order = sorted(ends, key=sort_key)
         texts = [wrap(label, widest, size) for label in order]
         heights = np.array([_LINE * size / 72 * len(lines) / plot[1] for lines in texts])
-        lines, where = [ends[label][0] for label in order], [ends[label][1] for label in order]
-        return cls(order, lines, where, texts, heights)
+        lines, points = [ends[label][0] for label in order], [ends[label][1] for label in order]
+        return cls(order, lines, points, texts, heights)
 
     @property
     def fit(self) -> bool:
-        """Whether all names have room next to the plot, each in few lines."""
+        """Whether there is room for all names next to the plot."""
         lines = max((len(text) for text in self.texts), default=0)
         return lines <= _LINES and float(self.heights.sum()) <= _HIGHEST
 
     def write(self, axes: Axes) -> None:
-        """Write the names, and join each with its line."""
+        """Write the names next to the plot, and draw a thin line from each name to its curve."""
         if not self.labels:
             return
         targets = np.clip([up for _, up in self.points], 0.0, 1.0)
@@ -123,26 +128,29 @@ class _Ends(NamedTuple):
 
 
 def spread_apart(targets: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return middles near the targets, moved as little as possible so that none overlap.
+    """Return the middles of names near their targets, moved as little as possible without overlap.
 
-    Neighbours that would overlap become one block around the mean of their targets (isotonic
-    regression by pooling). All stay between 0 and 1 where there is room for them.
+    Names that would overlap form a block around the mean of their targets (isotonic regression by
+    the pool-adjacent-violators algorithm). All names are between 0 and 1 if there is room.
 
     Args:
-        targets: middles [names], rising.
-        heights: of each name [names], in the same unit.
+        targets: the wanted middles in rising order (names).
+        heights: the heights of names in the same unit (names).
     """
+    # Without overlap, targets - steps must not fall, where steps are distances of tight neighbours.
     steps = np.concatenate([[0.0], np.cumsum((heights[:-1] + heights[1:]) / 2)])
-    blocks: list[tuple[float, int]] = []  # mean of `targets - steps`, and how many
+    blocks: list[tuple[float, int]] = []  # (mean of `targets - steps`, number of names)
     for value in targets - steps:
         mean, count = float(value), 1
         while blocks and blocks[-1][0] >= mean:
-            before, many = blocks.pop()
-            mean, count = (before * many + mean * count) / (many + count), many + count
+            below_mean, below_count = blocks.pop()
+            total = below_mean * below_count + mean * count
+            count += below_count
+            mean = total / count
         blocks.append((mean, count))
     pooled = np.concatenate([np.full(count, mean) for mean, count in blocks])
     low, high = heights[0] / 2, 1.0 - heights[-1] / 2 - steps[-1]
-    # without room for all, they stand out of the plot as far above as below
+    # without room for all names, they exceed the plot equally above and below
     pooled = np.clip(pooled, low, high) if low <= high else np.full(len(pooled), (low + high) / 2)
     middles: NDArray[np.float64] = pooled + steps
     return middles

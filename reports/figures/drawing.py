@@ -1,6 +1,6 @@
-"""How figures look and how they are saved: one style, one look per model, the same bytes each time.
+"""Give models their looks, and save figures: the same data always give the same bytes.
 
-Figures are made without pyplot: no global state, no display, safe in any thread.
+Figures are made without pyplot, so they need no display or global state, and work in any thread.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ from lra.reports.tables.table import csv_text
 
 FORMATS = (*Format,)
 _PIXELS = 60_000
-"""Of the longer side of a picture; matplotlib refuses 65,536."""
+"""The most pixels of the longer side of a picture; matplotlib refuses 65,536."""
 
 
 class Look(NamedTuple):
-    """How one model is drawn: colour, marker and dashes, each enough to recognise it."""
+    """How one model is drawn: its colour, marker and dashes. Each of these distinguishes it."""
 
     color: str
     marker: str
@@ -41,8 +41,8 @@ class Look(NamedTuple):
     """Empty for a solid line."""
 
 
-# Okabe and Ito's palette (yellow, too pale on paper, made darker), then darker and lighter kin, in
-# an order in which neighbours differ in lightness too.
+# The palette of Okabe and Ito with a darker yellow, then darker and lighter colours. In this order,
+# neighbours also differ in lightness.
 PALETTE = (
     "#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00",
     "#56B4E9", "#7F7F7F", "#882255", "#B5A300", "#332288", "#5C3A00",
@@ -54,90 +54,92 @@ _DASHES: tuple[tuple[float, ...], ...] = (
 )  # fmt: skip
 _SLOTS = len(PALETTE)
 _STRONG = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#882255")
-"""Of highlighted models, in turn."""
+"""Colours of highlighted models, in this order."""
 _PALE, _SHARE = 0.62, 0.7
-"""The lightness of the grey that is mixed into the colours of all others, and its share."""
+"""The lightness of the grey that is mixed into the colours of other models, and its fraction."""
 _UNTUNED = (4, 2)
-"""Dashes of what is trained with the options that a search began from."""
+"""Dashes of models with untuned options."""
 _FIXED = ("softmax", "sdpa", "linear", "performer", "sliding_window", "identity")
 
 
 def looks(models: Sequence[str]) -> dict[str, Look]:
-    """Give every model its look: the same in every figure, whatever else is drawn.
+    """Return the look of each model, which depends on its name and little on the other models.
 
-    The foundation's models have fixed places; any other takes the place its name hashes to, or the
-    next free one. Up to twelve models share neither colour, marker nor dashes; beyond, colour and
-    marker get new combinations. Trainings that a search led to have the colour of their family: a
-    solid line with the chosen options, a lighter and dashed one with the untuned. Highlighted
-    models have strong colours and solid lines, and all others next to them pale ones. What the
-    style in force says of a model takes precedence.
+    - The models of `_FIXED` have fixed looks. Any other model gets the look to which its name
+      hashes, or the next free one. Up to twelve models differ in colour, marker and dashes.
+    - Models from a search have the colour of their family: a solid line if they are tuned, and a
+      lighter, dashed line if they are untuned.
+    - Highlighted models have strong colours and solid lines; all others are then pale.
+    - The style in force of a model takes precedence over all of this.
     """
     plain = {name: current_style().plain(name) for name in models}
-    led = {name: found for name in models if (found := current_style().led_to(name))}
-    colored = plain | {name: family for name, (family, _) in led.items()}
-    places = _places([*dict.fromkeys([*plain.values(), *colored.values()])])
-    every = {
-        name: _look(places[plain[name]])._replace(color=_look(places[colored[name]]).color)
+    from_search = {name: pair for name in models if (pair := current_style().led_to(name))}
+    colored_as = plain | {name: family for name, (family, _) in from_search.items()}
+    numbers = _look_numbers([*dict.fromkeys([*plain.values(), *colored_as.values()])])
+    result = {
+        name: _look(numbers[plain[name]])._replace(color=_look(numbers[colored_as[name]]).color)
         for name in models
     }
-    strong = [name for name in model_order([*every]) if current_style().highlighted(name)]
+    strong = [name for name in model_order([*result]) if current_style().highlighted(name)]
     if strong:
-        every = {name: look._replace(color=_pale(look.color)) for name, look in every.items()}
-    slots = [*dict.fromkeys(colored[name] for name in strong)]
+        result = {name: look._replace(color=_mix_grey(look.color)) for name, look in result.items()}
+    slots = [*dict.fromkeys(colored_as[name] for name in strong)]
     for name in strong:
-        turn, slot = divmod(slots.index(colored[name]), len(_STRONG))
-        every[name] = every[name]._replace(color=_STRONG[slot], dashes=_DASHES[turn % _SLOTS])
-    for name, (_, tuned) in led.items():
-        color = every[name].color
-        every[name] = every[name]._replace(
-            color=color if tuned else _light(color), dashes=() if tuned else _UNTUNED
+        turn, slot = divmod(slots.index(colored_as[name]), len(_STRONG))
+        result[name] = result[name]._replace(color=_STRONG[slot], dashes=_DASHES[turn % _SLOTS])
+    for name, (_, tuned) in from_search.items():
+        color = result[name].color
+        result[name] = result[name]._replace(
+            color=color if tuned else _mix_white(color), dashes=() if tuned else _UNTUNED
         )
-    return {name: _styled(look, name) for name, look in every.items()}
+    return {name: _apply_style(look, name) for name, look in result.items()}
 
 
 OTHERS = Look("#C8C8C8", ".", ())
-"""Of the models that a legend does not name."""
+"""The look of models that a legend does not name."""
 
 
 def named_looks(looks: dict[str, Look], names: Sequence[str], *, lines: bool) -> dict[str, Look]:
-    """Return looks in which the last of more names than a legend may hold are light grey.
+    """Return the looks, in which models that the legend has no room for are light grey.
 
     Args:
-        looks: of every model.
-        names: of those in a figure, those to be named first in front.
-        lines: whether the style in force may name them at their ends instead.
+        looks: the look of each model.
+        names: the models of a figure; the legend names the first ones.
+        lines: whether the figure has lines, which the style may name at their ends.
     """
-    most, chosen = current_style().style.legend_entries, sorted(names, key=current_style().rank)
-    if len(chosen) <= most or (lines and current_style().style.direct_labels):
+    most, ordered = current_style().style.legend_entries, sorted(names, key=current_style().rank)
+    if len(ordered) <= most or (lines and current_style().style.direct_labels):
         return looks
-    return looks | dict.fromkeys(chosen[most - 1 :], OTHERS)
+    return looks | dict.fromkeys(ordered[most - 1 :], OTHERS)
 
 
-def _light(color: str) -> str:
-    """Return a colour with as much white in it."""
+def _mix_white(color: str) -> str:
+    """Return a colour mixed with the same amount of white."""
     red, green, blue = ((1 + part) / 2 for part in to_rgb(color))
     return to_hex((red, green, blue))
 
 
-def _pale(color: str) -> str:
-    """Return a colour with much grey in it."""
+def _mix_grey(color: str) -> str:
+    """Return a colour mixed with the fraction `_SHARE` of grey."""
     red, green, blue = ((1 - _SHARE) * part + _SHARE * _PALE for part in to_rgb(color))
     return to_hex((red, green, blue))
 
 
-def _places(models: Sequence[str]) -> dict[str, int]:
-    taken = {name: number for number, name in enumerate(_FIXED) if name in models}
+def _look_numbers(models: Sequence[str]) -> dict[str, int]:
+    """Return a different number of a look for each model, by hashing the names."""
+    numbers = {name: number for number, name in enumerate(_FIXED) if name in models}
     for name in sorted(set(models) - set(_FIXED)):
         start = int(hashlib.sha256(name.encode()).hexdigest(), 16)
         slots = range(len(_FIXED), _SLOTS)
-        turned = [slots[(start + i) % len(slots)] for i in range(len(slots))]
-        # the places of absent fixed models come next, then second turns through the list
-        numbers = chain(turned, range(len(_FIXED)), count(_SLOTS))
-        taken[name] = next(p for p in numbers if p not in taken.values())
-    return taken
+        rotated = [slots[(start + i) % len(slots)] for i in range(len(slots))]
+        # then the numbers of absent fixed models, and then new combinations of colour and marker
+        candidates = chain(rotated, range(len(_FIXED)), count(_SLOTS))
+        numbers[name] = next(n for n in candidates if n not in numbers.values())
+    return numbers
 
 
 def _look(number: int) -> Look:
+    """Return the look with a number; from `_SLOTS` on, markers and dashes are shifted."""
     turn, slot = divmod(number, _SLOTS)
     colors = current_style().style.palette or PALETTE
     return Look(
@@ -147,7 +149,8 @@ def _look(number: int) -> Look:
     )
 
 
-def _styled(look: Look, name: str) -> Look:
+def _apply_style(look: Look, name: str) -> Look:
+    """Return a look with the settings of the style in force for this model."""
     model_style = current_style().look(name)
     return Look(
         look.color if model_style.color is None else model_style.color,
@@ -158,37 +161,35 @@ def _styled(look: Look, name: str) -> Look:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw and save in the style in force, on any machine, whatever the user's matplotlibrc."""
-    look = current_style().style
+    """Set matplotlib's parameters from the style in force, and ignore the user's matplotlibrc."""
+    in_force = current_style().style
+    fixed = {"font.family": in_force.font.family, "backend": "agg"}
     settings: dict[Any, Any] = dict(rcParamsDefault)
-    settings |= _house() | look.matplotlib | {"font.family": look.font.family, "backend": "agg"}
+    settings |= _default_parameters() | in_force.matplotlib | fixed
     with rc_context(settings):
         yield
 
 
 @cache
-def _house() -> dict[Any, Any]:
+def _default_parameters() -> dict[Any, Any]:
     with resources.as_file(resources.files("lra.reports.figures") / "lra.mplstyle") as path:
         return dict(rc_params_from_file(path, use_default_template=False))
 
 
 def legend_name(name: str) -> str:
-    """Return a name for a legend, which leaves out what begins with an underscore."""
+    """Return a name as a label; legends of matplotlib would omit one with a leading underscore."""
     return f" {name}" if name.startswith("_") else name
 
 
 class ReportFigure(Figure):
-    """A figure that knows what its style keeps out of the picture.
-
-    A notebook shows it by itself, though pyplot knows nothing of it.
-    """
+    """A figure with the parts that its style removes from the picture; notebooks display it."""
 
     finding = ""
-    """The title, be it in the picture or in the caption."""
+    """The title, which is in the picture or in the caption."""
     caption: Caption | None = None
-    """Title, subtitle and notes that are saved in files next to it."""
+    """Title, subtitle and notes for a file next to the picture; None if the picture has them."""
     separate_legend: Figure | None = None
-    """The legend as a separate picture."""
+    """The legend as a separate picture; None if the picture has it."""
 
     def _repr_png_(self) -> bytes:
         data = BytesIO()
@@ -198,30 +199,30 @@ class ReportFigure(Figure):
 
 
 def new_figure(width: float = 6.6, height: float = 3.7) -> ReportFigure:
-    """Return an empty figure, inches."""
+    """Return an empty figure of this width and height in inches."""
     figure = ReportFigure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
 
 
 def save(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Path]:
-    """Write `stem`.pdf, .svg, .png and the plotted numbers as .csv; return the paths.
+    """Write a figure as `stem`.pdf, .svg and .png, and its data as .csv; return the paths.
 
-    The style in force may leave out .pdf or .png, and put caption and legend in separate files. No
-    file holds a date or a version, so the same rows give the same bytes.
+    The style in force may omit .pdf or .png, and write caption and legend to separate files. The
+    files have no date and no version, so that the same rows give the same bytes.
     """
     stem = fit_stem(stem)
-    paths = _pictures(figure, folder, stem)
+    paths = _save_pictures(figure, folder, stem)
     if isinstance(figure, ReportFigure):
         if figure.separate_legend is not None:
-            paths += _pictures(figure.separate_legend, folder, f"{stem}.legend")
+            paths += _save_pictures(figure.separate_legend, folder, f"{stem}.legend")
         if figure.caption is not None:
             paths += figure.caption.write(folder, stem)
     return [*paths, save_numbers(folder, stem, data)]
 
 
 def save_numbers(folder: Path, stem: str, data: pd.DataFrame) -> Path:
-    """Write the numbers of a figure as `stem`.csv; return the path."""
+    """Write the data of a figure as `stem`.csv; return the path."""
     table = folder / f"{fit_stem(stem)}.csv"
     data.map(csv_text).to_csv(table, index=False, lineterminator="\n")
     return table
@@ -234,8 +235,8 @@ _METADATA: dict[Format, dict[str, str | None]] = {
 }
 
 
-def _pictures(figure: Figure, folder: Path, stem: str) -> list[Path]:
-    # the report's page shows the SVG
+def _save_pictures(figure: Figure, folder: Path, stem: str) -> list[Path]:
+    """Save a figure in the formats of the style, and always as SVG for the report's page."""
     forms = [f for f in FORMATS if f in current_style().style.formats or f is Format.svg]
     paths = {form: folder / f"{stem}.{form}" for form in forms}
 

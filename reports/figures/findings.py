@@ -136,8 +136,8 @@ def costs(data: pd.DataFrame) -> str:
     value = pairs["value"].astype(float)
     ratio = pairs["reference"] / value
     # the band of a model must end below that of the reference
-    below = pairs["p80"].astype(float).fillna(value)
-    below = below < pairs["reference_p20"].fillna(pairs["reference"])
+    upper_end = pairs["p80"].astype(float).fillna(value)
+    below = upper_end < pairs["reference_p20"].fillna(pairs["reference"])
     pairs = pairs.assign(ratio=ratio, less=below & (ratio > _NOTICED))
     return _cost_sentence(pairs, str(data["model"][plain == reference].iloc[0]), words)
 

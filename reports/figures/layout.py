@@ -1,7 +1,7 @@
-"""Where the parts of a figure stand: measured, so that nothing overlaps and nothing is cut.
+"""Place the parts of a figure by their measured sizes, so that nothing overlaps or is cut.
 
-A figure is a title, a grid of plots of one size, a legend in a separate band below them, and
-notes. Texts are wrapped to the width that they have, the figure grows with what it holds.
+A figure has a title, a grid of plots of equal size, a legend in a separate band below them, and
+notes. Texts are wrapped to the available width, and the height of the figure follows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,24 +26,24 @@ from lra.reports.figures.words import NOTES, SUBTITLE, TITLE, font_size, width_o
 from lra.reports.style import Surrounding, current_style
 
 EDGE = 0.08
-"""Inches between what is drawn and the figure's border."""
+"""Inches between the contents and the border of a figure."""
 GAP = 0.16
 """Inches between neighbouring panels, and between bands."""
 NARROWEST = 4.4
-"""Inches of the narrowest figure: room for a title."""
+"""Inches of the narrowest figure, which has room for a title."""
 MOST_NOTES = 12
-"""Lines of notes."""
+"""The most lines of notes."""
 _TICK_MARGIN = 0.02
 """Inches on each side of a tick label."""
 _AXIS, _ENDS, _LEAST = 0.52, 0.85, 1.4
-"""Inches that an axis with its labels takes about, and names at the ends of lines; and of a plot
-in a row at the least."""
+"""Approximate inches of an axis with its labels, and of names at the ends of lines; the least
+width of one of several plots in a row."""
 _LOW, _THIN = 0.9, 0.7
 """Inches of the lowest and of the narrowest plot."""
 _SETTLED = 0.002
-"""Inches by which a plot may still change without being measured again."""
+"""A plot whose width changes by fewer inches is not measured again."""
 _SHARE = 0.4
-"""Of a figure's given width: the highest plot that is wider than by default."""
+"""The height of a plot that is wider than by default is at most this fraction of the figure."""
 
 
 @dataclass(slots=True)
@@ -65,17 +65,16 @@ def sheet(
     rows: bool = False,
     lines: bool = True,
 ) -> Sheet:
-    """Return a figure with plots of the given size, in rows of `across`; one alone is larger.
+    """Return a figure with empty plots of one size, in rows of `across`; a single one is larger.
 
-    Where the style in force has a width, plots are as wide as it lets them be, and keep their
-    shape.
+    If the style in force has a width, it sets the width of plots, and their height follows.
 
     Args:
-        panels: how many plots.
-        plot: width and height of each, inches.
-        across: of them side by side.
-        rows: whether a plot is as high as the rows that it holds, whatever its width.
-        lines: whether it may hold lines with names at their ends.
+        panels: the number of plots.
+        plot: width and height of a plot in inches.
+        across: the number of plots in a row.
+        rows: whether the height of a plot is fixed, because it depends on its rows.
+        lines: whether plots may have lines with names at their ends.
     """
     if panels == 1 and across > 1:
         plot = (1.35 * plot[0], 1.2 * plot[1])
@@ -92,7 +91,7 @@ def sheet(
 def _plot_grid(
     whole: float, plot: tuple[float, float], across: int, *, rows: bool, lines: bool
 ) -> tuple[int, tuple[float, float]]:
-    """Return how many plots fit side by side, and the size of each."""
+    """Return how many plots fit into a row of `whole` inches, and the size of a plot."""
     ends = _ENDS if lines and current_style().style.direct_labels else 0.0
 
     def plot_width(count: int) -> float:
@@ -104,13 +103,13 @@ def _plot_grid(
     high = (wide + ends) * plot[1] / plot[0]
     if (aspect := current_style().style.aspect) is not None:
         high = wide * aspect
-    elif wide + ends > plot[0]:  # one plot across a whole page needs no half of its height
+    elif wide + ends > plot[0]:  # a very wide plot would be too high with its default shape
         high = min(high, max(plot[1], _SHARE * whole))
     return across, (wide, plot[1] if rows else max(_LOW, high))
 
 
 def _set_size(grid: Sheet) -> None:
-    # all at one place, each of its final size: ticks depend on it
+    # all plots overlap here, but have their final size, which decides their ticks
     grid.figure.set_size_inches(3 * grid.plot[0], 3 * grid.plot[1])
     for axes in grid.axes:
         axes.set_position((0.3, 0.3, 1 / 3, 1 / 3))
@@ -125,15 +124,15 @@ def arrange(
     legend_title: str = "",
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Put everything in its place and return the figure.
+    """Place all parts of a figure and return it.
 
     Args:
-        grid: with everything drawn; titles of its plots are wrapped here.
-        title: of the figure.
-        subtitle: a sentence in grey below it.
-        handles: what the legend below the plots names.
-        legend_title: its heading.
-        notes: sentences below.
+        grid: the figure with everything drawn in its plots.
+        title: the title of the figure.
+        subtitle: a phrase in grey below the title.
+        handles: the handles of the legend below the plots.
+        legend_title: the heading of the legend.
+        notes: sentences below the legend.
     """
     figure, outside = grid.figure, current_style().style.beside
     title = title[0].upper() + title[1:] if title.startswith(("all ", "none ")) else title
@@ -150,7 +149,7 @@ def arrange(
         _resize(axes)
     if current_style().style.direct_labels:
         handles = name_ends(grid.axes, handles, grid.plot)
-    columns, rows = _measured(grid)
+    columns, rows = _measure(grid)
     width = sum(left + grid.plot[0] + right for left, right in columns)
     width += GAP * (len(columns) - 1) + 2 * EDGE
     spare = max(0.0, (0.0 if current_style().style.inches() else NARROWEST) - width)
@@ -164,7 +163,7 @@ def arrange(
         handles = ()
     legend = legend_below(figure, handles, legend_title, inner) if handles else None
     below = legend.get_window_extent().height / figure.dpi + GAP if legend else 0.0
-    foot = [(line, sizes[2], "normal", "0.25") for line in _fitting(notes, inner, sizes[2])]
+    foot = [(line, sizes[2], "normal", "0.25") for line in _note_lines(notes, inner, sizes[2])]
     over = _height(head) + (0.6 * GAP if head or not figure.caption else 0.0)
     under = _height(foot) + (0.5 * GAP if foot else 0.0)
     plots = sum(top + grid.plot[1] + bottom for bottom, top in rows) + GAP * (len(rows) - 1)
@@ -190,7 +189,7 @@ def arrange(
 
 
 def _resize(axes: Axes) -> None:
-    """Give the letters around a plot the sizes of the style in force, where it says any."""
+    """Give the letters around a plot the sizes of the style in force, if it has any."""
     font = current_style().style.font
     if font.panel_titles is not None:
         axes.set_title(axes.get_title(loc="left"), loc="left", size=font.panel_titles)
@@ -201,21 +200,21 @@ def _resize(axes: Axes) -> None:
         axes.tick_params(labelsize=font.ticks)
 
 
-def _measured(grid: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """Return what stands around the plots, whose width becomes what is left of a given one.
+def _measure(grid: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Return the space around the plots, as `_extents` does; fit plots into the style's width.
 
-    What stands there depends on the width of a plot by its ticks alone: twice is enough.
+    A new width may change the ticks, and so the space around a plot; it is then measured again.
     """
     whole = current_style().style.inches()
     for axes in grid.axes if whole is not None else ():
-        label = axes.xaxis.label  # one that is wider than its plot would make the plot narrower
+        label = axes.xaxis.label  # a label wider than its plot would take space from the plot
         lines = wrap(label.get_text(), grid.plot[0], float(label.get_fontsize()))
         label.set_text("\n".join(lines))
     for _ in range(1 if whole is None else 3):
         for axes in grid.axes:
             wrap_title(axes, grid.plot[0])
             for axis in (axes.xaxis, axes.yaxis):
-                _thin(axis)
+                _remove_crowded_ticks(axis)
         columns, rows = _extents(grid)
         if whole is not None:
             around = sum(map(sum, columns)) + GAP * (len(columns) - 1) + 2 * EDGE
@@ -236,7 +235,7 @@ def _height(lines: Iterable[Line]) -> float:
 
 
 def _write_lines(figure: Figure, lines: Sequence[Line], top: float) -> None:
-    """Write lines from `top` inches downwards."""
+    """Write lines from `top` inches (from the bottom) downwards."""
     width, height = figure.get_size_inches()
     for text, size, weight, color in lines:
         figure.text(
@@ -246,65 +245,65 @@ def _write_lines(figure: Figure, lines: Sequence[Line], top: float) -> None:
         top -= 1.42 * size / 72
 
 
-def _fitting(notes: Sequence[str], width: float, size: float) -> list[str]:
-    """Return the lines of as many notes as there is room for."""
+def _note_lines(notes: Sequence[str], width: float, size: float) -> list[str]:
+    """Return the lines of as many notes as fit into `MOST_NOTES` lines."""
     lines: list[str] = []
     for number, note in enumerate(notes):
         wrapped = wrap(note, width, size, most=5)
         if len(lines) + len(wrapped) > MOST_NOTES:
             more = len(notes) - number
-            return [*lines, f"… and {more} more: the CSV of this figure lists every reason"]
+            return [*lines, f"… and {more} more notes; the CSV of this figure has each reason"]
         lines += wrapped
     return lines
 
 
-def _thin(axis: Axis) -> None:
-    """Leave out tick labels that would touch their neighbours.
+def _remove_crowded_ticks(axis: Axis) -> None:
+    """Remove ticks until no two labels touch: every second one, from the last one backwards.
 
-    Their sizes are computed: matplotlib would make every tick, which takes most of a figure's time.
+    Sizes of labels are computed here, because matplotlib would first make all ticks, which is slow.
     """
     low, high = sorted(axis.get_view_interval())
     positions = [float(position) for position in axis.get_majorticklocs()]
     texts = axis.get_major_formatter().format_ticks(positions)
-    kept = sorted((p, t) for p, t in zip(positions, texts, strict=True) if low <= p <= high and t)
+    ticks = sorted((p, t) for p, t in zip(positions, texts, strict=True) if low <= p <= high and t)
     axes, figure = axis.axes, axis.axes.figure
     assert isinstance(axes, Axes)
     assert isinstance(figure, Figure)
     across = isinstance(axis, XAxis)
     size = _label_size(axis)
-    points = [(p, 1.0) if across else (1.0, p) for p, _ in kept]
+    points = [(p, 1.0) if across else (1.0, p) for p, _ in ticks]
     middles = axes.transData.transform(points)[:, 0 if across else 1] if points else ()
     ends = []
-    for middle, (_, text) in zip(middles, kept, strict=True):
+    for middle, (_, text) in zip(middles, ticks, strict=True):
         lines = text.split("\n")
         wide = max(width_of(line, size) for line in lines)
         half = 0.5 * (wide if across else 1.2 * len(lines) * size / 72) + _TICK_MARGIN
         ends.append((middle / figure.dpi - half, middle / figure.dpi + half))
-    chosen = sorted(range(len(kept)), key=lambda i: ends[i])  # an axis may be inverted
+    chosen = sorted(range(len(ticks)), key=lambda i: ends[i])  # an axis may be inverted
     while any(ends[i][1] > ends[j][0] for i, j in pairwise(chosen)):
         chosen = chosen[::-1][::2][::-1]
-    if len(chosen) < len(kept):
-        axis.set_major_locator(FixedLocator(sorted(kept[i][0] for i in chosen)))
+    if len(chosen) < len(ticks):
+        axis.set_major_locator(FixedLocator(sorted(ticks[i][0] for i in chosen)))
 
 
 def _label_size(axis: Axis) -> float:
-    """Return points."""
+    """Return the size of an axis's tick labels in points."""
     usual = rcParams["xtick.labelsize" if isinstance(axis, XAxis) else "ytick.labelsize"]
     size = axis.get_tick_params().get("labelsize", usual)
     return float(FontProperties(size=size).get_size_in_points())
 
 
 def _extents(grid: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """Return what each column needs left and right of its plots, and each row below and above."""
+    """Return the inches (left, right) of each column and (below, above) of each row of plots."""
     dpi = grid.figure.dpi
     down = -(-len(grid.axes) // grid.across)
     columns, rows = [[0.0, 0.0] for _ in range(grid.across)], [[0.0, 0.0] for _ in range(down)]
     for number, axes in enumerate(grid.axes):
         row, column = divmod(number, grid.across)
         drawn = axes.get_tightbbox()
-        plot, all_ = axes.bbox, Bbox.union([axes.bbox, *([drawn] if drawn else [])])
-        sides = (plot.x0 - all_.x0, all_.x1 - plot.x1)
-        ends = (plot.y0 - all_.y0, all_.y1 - plot.y1)
+        plot, total = axes.bbox, Bbox.union([axes.bbox, *([drawn] if drawn else [])])
+        sides = (plot.x0 - total.x0, total.x1 - plot.x1)
+        ends = (plot.y0 - total.y0, total.y1 - plot.y1)
         columns[column] = [max(a, b / dpi) for a, b in zip(columns[column], sides, strict=True)]
         rows[row] = [max(a, b / dpi) for a, b in zip(rows[row], ends, strict=True)]
     return [(a, b) for a, b in columns], [(a, b) for a, b in rows]
@@ -314,7 +313,7 @@ T = TypeVar("T")
 
 
 def chunks(items: Sequence[T], most: int) -> list[list[T]]:
-    """Return the items in order, in the fewest groups of at most `most`, equally large."""
+    """Return the items in the fewest groups of at most `most` items, of nearly equal sizes."""
     count = -(-len(items) // most)
     ends = [round(i * len(items) / count) for i in range(count + 1)] if count else []
     return [list(items[a:b]) for a, b in pairwise(ends)]

@@ -1,8 +1,7 @@
-"""Costs against length: few models in one plot, many in small panels, one per kind of model.
+"""Draw costs against length: few models in one plot, many in small panels by kind of model.
 
-Every panel has the same axes and repeats the references in grey, so that a line can be compared
-across panels. One panel per group of `groups`, which are names of models by title; models that no
-group names share a last one.
+Every panel has the same axes and repeats the references in grey, so that lines of different panels
+can be compared. A panel shows a group of models; models without a group share the last panel.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,17 +30,17 @@ from lra.reports.style import Surrounding, current_style
 from lra.reports.tables.costs import describe_pass
 
 AT_ENDS = 10
-"""Models that one plot holds where lines are named at their ends; more are drawn in panels."""
+"""The most models of one plot if lines are named at their ends; more are drawn in panels."""
 BACKGROUND = ("softmax", "sdpa", "identity")
-"""Drawn in every panel."""
+"""Models that every panel shows."""
 OTHERS = "other models"
 _ACROSS = 3
 PLOT, _PLOT = (4.6, 2.9), (2.75, 2.15)
-"""Inches of a plot that stands alone, and of one of several."""
+"""Inches of a single plot, and of one of several."""
 _LINES = 7
-"""Of one panel, without the references."""
+"""The most lines of one panel, without the references."""
 _PANELS = 9
-"""Of one figure."""
+"""The most panels of one figure."""
 _GREYS = {
     "softmax": Look("#555555", "", ()),
     "sdpa": Look("#777777", "", (5, 1.5)),
@@ -50,16 +49,16 @@ _GREYS = {
 
 
 def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the models of each panel, by its title; empty panels are left out."""
-    left = [name for name in names if current_style().plain(name) not in BACKGROUND]
+    """Return the models of each panel, by its title; panels without models are omitted."""
+    remaining = [name for name in names if current_style().plain(name) not in BACKGROUND]
     by_title: dict[str, list[str]] = {}
     for title, members in groups.items():
-        present = [name for name in left if name in members]
+        present = [name for name in remaining if name in members]
         if present:
             by_title[title] = model_order(present)
-            left = [name for name in left if name not in present]
-    if left:
-        by_title[OTHERS] = model_order(left)
+            remaining = [name for name in remaining if name not in present]
+    if remaining:
+        by_title[OTHERS] = model_order(remaining)
     return {
         f"{title} ({i} of {len(parts)})" if len(parts) > 1 else title: part
         for title, names in by_title.items()
@@ -69,13 +68,13 @@ def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[st
 
 
 def references(names: Sequence[str]) -> list[str]:
-    """Return the models of `BACKGROUND` among these, by the names that are printed."""
+    """Return the printed names of the models of `BACKGROUND` among these."""
     by_plain = {current_style().plain(name): name for name in names}
     return [by_plain[name] for name in BACKGROUND if name in by_plain]
 
 
 def panel_pages(data: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> list[pd.DataFrame]:
-    """Return what `scaling_data` returned, in parts that one figure each can hold."""
+    """Return the data of each page of a figure, from data of `scaling_data`."""
     names = list(dict.fromkeys(data["model"]))
     panel_names = [list(part) for part in panels(names, groups).values()]
     return [
@@ -87,12 +86,13 @@ def panel_pages(data: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> list
 def line_figures(
     data: pd.DataFrame, looks: dict[str, Look], groups: Mapping[str, Sequence[str]], **words: Any
 ) -> list[tuple[pd.DataFrame, Figure]]:
-    """Draw what `scaling_data` returned: few models in one plot, many in panels, on pages.
+    """Return (data, figure) for each page of data from `scaling_data`.
 
-    Returns each figure with what it shows; one without any number is left out.
+    Few models share one plot, and many are drawn in panels. Pages without a number are omitted.
     """
-    chosen = current_style().style
-    if data["model"].nunique() <= (AT_ENDS if chosen.direct_labels else chosen.legend_entries):
+    style_now = current_style().style
+    most = AT_ENDS if style_now.direct_labels else style_now.legend_entries
+    if data["model"].nunique() <= most:
         return [(data, scaling_figure(data, looks, **words))]
     return [
         (part, scaling_figure(part, looks, groups, **words))
@@ -110,18 +110,18 @@ def scaling_figure(
     title: str = "",
     names: tuple[str, str] | None = None,
 ) -> Figure:
-    """Draw what `scaling_data` returned, or other records like those.
+    """Return a figure of costs against length.
 
-    Lines are medians, bands the 20th to 80th percentile of the samples. A length without a number
-    is a cross above the lines, and a note under the figure says why; so it does of a zero.
+    Lines are medians, and bands are from the 20th to the 80th percentile of the samples. A cross
+    above the lines marks a failure; notes under the figure explain failures and zeros.
 
     Args:
-        data: the records.
-        looks: of every model in them.
-        groups: models by the title of their panel; None: all share one plot.
-        subtitle: the setting.
-        title: heading; by default what the costs per sequence show.
-        names: of the horizontal and of the vertical axis; by default those of such a cost.
+        data: data from `scaling_data`, or other data with its columns.
+        looks: the look of each model.
+        groups: models by the title of their panel; None for one plot with all models.
+        subtitle: the setting in words.
+        title: the title; "" for a finding about the costs.
+        names: the labels of the horizontal and the vertical axis; None for those of costs.
     """
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     models, small = list(dict.fromkeys(data["model"])), groups is not None
@@ -132,7 +132,7 @@ def scaling_figure(
     absent = set(data[data["value"].isna()]["model"])
     crosses = max(len(absent.intersection(members)) for members in by_panel.values())
     drawn, grey = without_zeros(data), references(models) if small else []
-    # in small panels each has a legend above it, unless lines are named at their ends or elsewhere
+    # Small panels have legends above them, unless lines are named at their ends or in a file.
     above = small and not (
         current_style().style.direct_labels or Surrounding.legend in current_style().style.beside
     )

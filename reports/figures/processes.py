@@ -1,7 +1,8 @@
 """Draw the figures of a large report in parallel, in a forked process for each.
 
-A figure cannot be sent to another process, since its ticks are labelled by functions; a fork has
-it. Files do not depend on who drew them. Where a fork is not safe, everything is drawn here.
+A figure cannot be pickled for another process, because functions label its ticks, but a forked
+process has a copy of it. The files are the same in both cases. If forking is unsafe, this process
+draws all figures.
 """
 
 import os
@@ -15,14 +16,14 @@ from lra.conf.processors import processors
 
 
 class FigureProcesses:
-    """Processes that draw, as many as there are cores to spare."""
+    """Forked processes that draw figures; at most `most` at the same time."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._running: dict[int, Callable[[], object]] = {}
 
     def submit(self, draw: Callable[[], object]) -> None:
-        """Draw in a new process if one is free, else here."""
+        """Call `draw` in a new process, or in this one if `most` processes are running."""
         self._collect(wait=False)
         if len(self._running) >= self.most:
             draw()
@@ -38,26 +39,27 @@ class FigureProcesses:
             draw()
             code = 0
         finally:
-            os._exit(code)  # nothing of the parent's is closed or printed twice
+            os._exit(code)  # exits without closing or printing what belongs to the parent
 
     def finish(self) -> None:
-        """Wait for everything that is being drawn."""
+        """Wait until all processes have ended."""
         self._collect(wait=True)
 
     def _collect(self, *, wait: bool) -> None:
+        """Remove processes that have ended; draw the figure of a failed process again here."""
         for child, draw in [*self._running.items()]:
-            done, status = os.waitpid(child, 0 if wait else os.WNOHANG)
-            if done:
+            ended_child, status = os.waitpid(child, 0 if wait else os.WNOHANG)
+            if ended_child:
                 del self._running[child]
                 if status:
-                    draw()  # what went wrong there is raised here
+                    draw()  # raises the error in this process
 
 
 _DRAWING: ContextVar[FigureProcesses | None] = ContextVar("drawing", default=None)
 
 
 def submit(draw: Callable[[], object]) -> None:
-    """Draw now, or in parallel with what follows within `parallel_drawing`."""
+    """Call `draw` now; within `parallel_drawing`, in another process if one is free."""
     processes = _DRAWING.get()
     if processes is None:
         draw()
@@ -67,13 +69,13 @@ def submit(draw: Callable[[], object]) -> None:
 
 @contextmanager
 def parallel_drawing(*, enabled: bool) -> Iterator[None]:
-    """Let figures be drawn in further processes; at the end all are there.
+    """Let `submit` draw in other processes; wait for all of them at the end of the `with` block.
 
     Args:
-        enabled: whether it is worth while.
+        enabled: whether there are enough figures; False changes nothing.
     """
     spare = processors() - 1 if hasattr(os, "sched_getaffinity") else 0
-    # the locks of other threads would stay locked in a fork
+    # a fork would copy the locks of other threads in their locked state
     if not enabled or spare < 1 or threading.active_count() > 1:
         yield
         return

@@ -1,4 +1,4 @@
-"""Time and peak memory of one sequence against its length, on doubly logarithmic axes."""
+"""Draw time and peak memory of one sequence against its length, on logarithmic axes."""
 
 import math
 from collections.abc import Sequence
@@ -27,24 +27,24 @@ COLUMNS = (
     "exponent_interval_source",
 )  # fmt: skip
 _NAMED = 4
-"""Models that one note names."""
+"""The most models that one note names."""
 _LINES, _LINE = 2, 110
-"""Lines of all notes, and letters of one."""
+"""The most lines of all notes, and the letters of a line."""
 _NAME = 6.5
-"""Points of a name next to its crosses."""
+"""Size in points of a name next to its crosses."""
 _STRIP = 0.052
-"""Of a plot's height: a line of crosses."""
+"""Height of a line of crosses, as a fraction of the plot's height."""
 UNITS = {"time": "s", "memory": "B", "token_time": "s", "state_bytes": "B"}
-"""Of what may be drawn against length."""
+"""Units of the quantities that are drawn against length."""
 
 
 def scaling_data(points: Sequence[CostPoint], mode: str, quantity: str) -> pd.DataFrame:
-    """Return the numbers of one figure: one line per model and length, failures included.
+    """Return the data of one figure: a record for each model and length, also for failures.
 
     Args:
-        points: of one setting.
-        mode: forward, step …
-        quantity: time or memory; both of one sequence, i.e. of a batch divided by its size.
+        points: the points of one setting.
+        mode: for example `forward` or `step`.
+        quantity: `time` or `memory` of one sequence, which is that of a batch divided by its size.
     """
     records: list[dict[str, Any]] = []
     of_mode = [p for p in points if p.mode == mode]
@@ -63,16 +63,16 @@ def line_records(
     positions: Sequence[tuple[int, int | None]],
     costs: Sequence[Value],
 ) -> list[dict[str, Any]]:
-    """Return one line of a figure, a record per point, with the exponent that fits them all.
+    """Return a record for each point of a model's line, with the fitted exponent of the line.
 
     Args:
-        model: its name.
-        mode: of its points.
-        quantity: one of `UNITS`.
-        positions: length and batch size of each point, lengths rising.
-        costs: what is drawn there.
+        model: the name of the model.
+        mode: the mode of the points.
+        quantity: a key of `UNITS`.
+        positions: (length, batch size) of each point, by rising length.
+        costs: the value of each point.
     """
-    fit = _fit([length for length, _ in positions], costs)
+    fit = _fit_line([length for length, _ in positions], costs)
     records = []
     for (length, batch_size), cost in zip(positions, costs, strict=True):
         record: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -80,17 +80,18 @@ def line_records(
         record |= {"length": length, "value": cost.value, "unit": UNITS[quantity]}
         record |= {"batch_size": batch_size, "status": cost.status, "reason": cost.reason}
         record |= {"disturbed": cost.disturbed, "mark": cost.mark}
-        records.append(record | _spread(cost, fit))
+        records.append(record | _spread_and_exponent(cost, fit))
     return records
 
 
-def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> PowerLaw | None:
-    # nothing grows from zero, and a state may have no bytes
+def _fit_line(lengths: Sequence[int], costs: Sequence[Value]) -> PowerLaw | None:
+    # zeros have no logarithm; the state of a model may have 0 bytes
     points = [(n, c) for n, c in zip(lengths, costs, strict=True) if c.value and not c.uncertain]
     return fit_values(points) if len(points) > 1 else None
 
 
-def _spread(cost: Value, fit: PowerLaw | None) -> dict[str, Any]:
+def _spread_and_exponent(cost: Value, fit: PowerLaw | None) -> dict[str, Any]:
+    """Return the columns of percentiles of samples, and of the exponent, as far as known."""
     record: dict[str, Any] = {}
     if len(cost.samples) > 1:
         record["p20"], record["p80"] = percentiles(cost.samples)
@@ -103,63 +104,62 @@ def _spread(cost: Value, fit: PowerLaw | None) -> dict[str, Any]:
 
 
 def after_names() -> str:
-    """Return what follows the names in a legend; nothing where the style leaves it out."""
+    """Return what legends print after names; "" if the style omits exponents."""
     exponents = current_style().style.exponents
-    return "after each name: exponent of length [95 % interval]" if exponents else ""
+    return "after a name: fitted exponent of length [95 % interval]" if exponents else ""
 
 
 def without_zeros(data: pd.DataFrame) -> pd.DataFrame:
-    """Leave out zeros, which a logarithmic axis cannot show."""
+    """Return data without zeros, which a logarithmic axis cannot show."""
     return data[~(data["value"].astype(float) <= 0)]
 
 
 def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Order the legend as the lines end: the dearest at the longest length first.
+    """Return names in the order in which lines end: the most expensive at the longest length first.
 
-    Models that the style in force puts in an order come before these.
+    Models that the style in force puts in an order come before all others.
     """
 
-    def rank(name: str) -> tuple[int, float, str]:
-        place = current_style().rank(name)
+    def sort_key(name: str) -> tuple[int, float, str]:
+        rank = current_style().rank(name)
         points = data[(data["model"] == name) & data["value"].notna()]
         if points.empty:
-            return (place, -np.inf, name)
+            return (rank, -np.inf, name)
         last = points.iloc[-1]
         exponent = last["exponent"] if pd.notna(last["exponent"]) else 1.0
         longest = float(data["length"].max())
-        # a line that ends early is ranked where its fitted growth would take it
-        grown = float(last["value"]) * (longest / float(last["length"])) ** float(exponent)
-        return (place, -grown, name)
+        # a line that ends early is extended by its fitted growth
+        extended = float(last["value"]) * (longest / float(last["length"])) ** float(exponent)
+        return (rank, -extended, name)
 
-    return sorted(names, key=rank)
+    return sorted(names, key=sort_key)
 
 
 def draw_line(
     axes: Axes, data: pd.DataFrame, look: Look, name: str, *, exponent: bool = True
 ) -> Line2D:
-    """Draw one model; its label is its name, with the fitted exponent unless that is unwanted.
+    """Draw the line of one model, with its name (and exponent) as label; return the line.
 
-    What was disturbed has a bar of the same width as the band. A number that is uncertain is no
-    point of the line, but an open circle on a thin dotted one; one of the processors' clock has a
-    diamond around it.
+    A band or, for disturbed numbers, bars show the spread of samples. An uncertain number is an
+    open circle on a thin dotted line, and a number by the processors' clock has a diamond.
     """
-    good = data[data["value"].notna()]
-    sound = good.drop(rows_with_mark(good, UNCERTAIN).index)
-    label = _label(name, good) if exponent and current_style().style.exponents else name
+    measured = data[data["value"].notna()]
+    certain = measured.drop(rows_with_mark(measured, UNCERTAIN).index)
+    label = _label(name, measured) if exponent and current_style().style.exponents else name
     (line,) = axes.plot(
-        sound["length"].astype(float), sound["value"].astype(float), color=look.color,
-        marker=look.marker, markevery=max(1, len(sound) // 10), markeredgecolor=look.color,
+        certain["length"].astype(float), certain["value"].astype(float), color=look.color,
+        marker=look.marker, markevery=max(1, len(certain) // 10), markeredgecolor=look.color,
         markerfacecolor="white" if look.marker in "sDv" else look.color, zorder=3,
         label=legend_name(label), linestyle=(0, look.dashes) if look.dashes else "-",
     )  # fmt: skip
-    if len(sound) < len(good):
-        x, y = good["length"].astype(float), good["value"].astype(float)
+    if len(certain) < len(measured):
+        x, y = measured["length"].astype(float), measured["value"].astype(float)
         axes.plot(x, y, color=look.color, linestyle=":", linewidth=0.8, zorder=2)
-    draw_marks(axes, good, look)
-    band = sound[sound["p20"].notna()]
-    barred = band[band["disturbed"].fillna("") != ""] if "disturbed" in band else band[:0]
+    draw_marks(axes, measured, look)
+    band = certain[certain["p20"].notna()]
+    bars = band[band["disturbed"].fillna("") != ""] if "disturbed" in band else band[:0]
     axes.vlines(
-        barred["length"].astype(float), barred["p20"].astype(float), barred["p80"].astype(float),
+        bars["length"].astype(float), bars["p20"].astype(float), bars["p80"].astype(float),
         color=look.color, linewidth=1.2, zorder=3,
     )  # fmt: skip
     if len(band) == 1:
@@ -171,7 +171,7 @@ def draw_line(
 
 
 def rows_with_mark(data: pd.DataFrame, mark: str) -> pd.DataFrame:
-    """Return the numbers that have a mark; data that were not timed have none."""
+    """Return the rows with a mark, PROCESSOR or UNCERTAIN; data without times have none."""
     if "mark" in data:
         return data[data["mark"] == mark]
     disturbed = "disturbed" in data and mark == UNCERTAIN
@@ -179,37 +179,37 @@ def rows_with_mark(data: pd.DataFrame, mark: str) -> pd.DataFrame:
 
 
 def draw_marks(axes: Axes, good: pd.DataFrame, look: Look) -> None:
-    """Put an open circle in the place of what is uncertain, a square around the other clock's."""
+    """Draw an open circle for each uncertain number, and a diamond for the processors' clock."""
     for mark, shape, size in ((UNCERTAIN, "o", 7), (PROCESSOR, "D", 8.5)):
-        here = rows_with_mark(good, mark)
-        if here.empty:
+        marked = rows_with_mark(good, mark)
+        if marked.empty:
             continue
         axes.plot(
-            here["length"].astype(float), here["value"].astype(float), linestyle="none",
+            marked["length"].astype(float), marked["value"].astype(float), linestyle="none",
             marker=shape, markersize=size, markerfacecolor="none", markeredgecolor=look.color,
-            markeredgewidth=1.0, label=legend_name(str(here["model"].iloc[0])), zorder=4,
+            markeredgewidth=1.0, label=legend_name(str(marked["model"].iloc[0])), zorder=4,
         )  # fmt: skip
 
 
-def _label(name: str, good: pd.DataFrame) -> str:
-    """Return the name with the exponent, or that it is too uncertain."""
-    if not len(good):
+def _label(name: str, measured: pd.DataFrame) -> str:
+    """Return the name of a model with its exponent and interval, or why there is no exponent."""
+    if not len(measured):
         return f"{name}  no value"
-    first = good.iloc[0]
+    first = measured.iloc[0]
     if pd.isna(first["exponent_low"]):
-        if len(rows_with_mark(good, UNCERTAIN)):
+        if len(rows_with_mark(measured, UNCERTAIN)):
             return f"{name}  no exponent (too uncertain)"
-        return f"{name}  {UNRESOLVED}" if len(good) > 1 else name
+        return f"{name}  {UNRESOLVED}" if len(measured) > 1 else name
     interval = bounds(float(first["exponent_low"]), float(first["exponent_high"]))
     if pd.isna(first["exponent"]):
-        lengths = len(good) - len(rows_with_mark(good, UNCERTAIN))
+        lengths = len(measured) - len(rows_with_mark(measured, UNCERTAIN))
         why = f"({lengths} lengths)" if lengths < FEWEST else interval
         return f"{name}  {UNRESOLVED} {why}"
     return f"{name}  {round(float(first['exponent']), 2) + 0.0:.2f} {interval}"
 
 
 def strip(count: int) -> tuple[float, float]:
-    """Return the share of a plot's height that so many lines of crosses take, and that of one."""
+    """Return the heights of `count` lines of crosses and of one, as fractions of the plot's."""
     if not count:
         return 0.0, _STRIP
     share = min(0.5, 0.03 + _STRIP * count)
@@ -219,9 +219,9 @@ def strip(count: int) -> tuple[float, float]:
 def draw_crosses(
     axes: Axes, data: pd.DataFrame, looks: dict[str, Look], order: Sequence[str]
 ) -> None:
-    """Put a cross for each absent number in a strip above the plot, one height per model.
+    """Draw a cross for each missing number in a strip at the top, with a line for each model.
 
-    A name is written next to its crosses where there is room for it.
+    The name of the model is next to its crosses if there is room for it.
     """
     absent = data[data["value"].isna()]
     names = [n for n in order if n in set(absent["model"])]
@@ -247,7 +247,7 @@ def draw_crosses(
 
 
 def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None = None) -> None:
-    """Scale and label both axes; `crosses`: lines of them above the plot, None: as in data."""
+    """Scale and label both axes, with room for `crosses` lines of crosses (None: of the data)."""
     axes.set_yscale("log")
     length_axis(axes, sorted({int(n) for n in data["length"]}))
     bounds = data[["value", "p20", "p80"]].astype(float).to_numpy().ravel()
@@ -256,12 +256,12 @@ def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None 
         low, high = float(bounds.min()) / 1.6, float(bounds.max()) * 1.6
         absent = data[data["value"].isna()]["model"].nunique()
         share, _ = strip(absent if crosses is None else crosses)
-        # the strip of crosses takes its share of the height above the highest line
+        # the strip of crosses is above the highest line
         axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
     else:
         axes.set_ylim(0.1, 10)
     low, high = axes.get_ylim()
-    narrow = high / low < 40  # too few powers of ten: name 2 and 5 as well
+    narrow = high / low < 40  # with few powers of ten, 2 and 5 are labelled as well
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,)))
     axes.yaxis.set_minor_locator(LogLocator(base=10, subs=tuple(range(2, 10))))
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -273,45 +273,48 @@ def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None 
 
 
 def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = True) -> list[str]:
-    """Say what crosses, circles and diamonds are, in two notes at most: the CSV has every reason.
+    """Return at most a few notes that explain crosses, circles and diamonds of a figure.
 
     Args:
-        data: what is drawn.
-        along: what its `length` is.
-        exponent: whether lines have exponents, in which no uncertain number is, on logarithmic
-            axes, on which no zero is.
+        data: the data of the figure.
+        along: the words for its column `length`.
+        exponent: whether lines have exponents and logarithmic axes, which exclude uncertain
+            numbers and zeros.
     """
     absent = data[data["value"].isna()]
-    every = data["length"].nunique()
+    length_count = data["length"].nunique()
 
-    def who(rows: pd.DataFrame) -> str:
+    def models_at_lengths(rows: pd.DataFrame) -> str:
         by_lengths: dict[str, list[str]] = {}
         for model, part in rows.groupby("model", sort=False):
             lengths = [f"{n:,}" for n in part["length"].unique()]
-            words = f"every {along}" if len(lengths) == every > 1 else " and ".join(lengths)
+            at_all = len(lengths) == length_count > 1
+            words = f"every {along}" if at_all else " and ".join(lengths)
             by_lengths.setdefault(words, []).append(str(model))
-        return "; ".join(f"{_some(names)} at {words}" for words, names in by_lengths.items())
+        return "; ".join(f"{_first_names(names)} at {words}" for words, names in by_lengths.items())
 
     notes = [
-        f"× {MARKS.get(str(status), status)}, {reason}: {who(part)}"
+        f"× {MARKS.get(str(status), status)}, {reason}: {models_at_lengths(part)}"
         for (status, reason), part in absent.groupby(["status", "reason"], sort=False)
     ]
     marks = []
     if len(rows_with_mark(data, PROCESSOR)):
-        marks.append(f"{DIAMOND} by the processors' clock, which excludes waiting")
+        marks.append(f"{DIAMOND} time by the processors' clock, which excludes waiting")
     if len(rows_with_mark(data, UNCERTAIN)):
         marks.append(f"○ too uncertain{', excluded from exponents' if exponent else ''}")
     zeros = data[data["value"].astype(float) <= 0]
     if len(zeros) and exponent:
-        marks.append(f"zero, which a logarithmic axis cannot show: {who(zeros)}")
+        zero_models = models_at_lengths(zeros)
+        marks.append(f"the value is 0, which a logarithmic axis cannot show: {zero_models}")
     lines = sum(math.ceil(len(note) / _LINE) for note in notes) + bool(marks)
     if lines > _LINES:
         counts = absent.drop_duplicates(["model", "length", "status"])["status"].value_counts()
         words = ", ".join(f"{n} {MARKS.get(str(status), status)}" for status, n in counts.items())
-        notes = [f"× no number: {words}; the CSV of this figure lists every reason"]
+        notes = [f"× no number was measured: {words}; the CSV of this figure has each reason"]
     return [*notes, *filter(None, ["; ".join(marks)])]
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
     rest = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

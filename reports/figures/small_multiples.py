@@ -1,4 +1,4 @@
-"""Small multiples: panels of one kind side by side, and one legend for all of them."""
+"""Draw small multiples: panels of one kind with one legend for all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,15 +26,15 @@ def draw_panels(
     notes: Sequence[str] = (),
     **grid: Any,
 ) -> Figure:
-    """Draw a panel for each part.
+    """Return a figure with a panel for each part.
 
     Args:
-        parts: of each panel its task, facts about it, and what it shows.
-        draw: one panel; may return what the legend names, by model.
-        title: of the figure.
-        subtitle: a sentence below it.
-        plot: width and height of a panel, inches.
-        handles: makes what the legend names besides, in the style in force.
+        parts: for each panel, its task with facts about it, and its data.
+        draw: a function that draws one panel; it may return handles of a legend by model.
+        title: the title of the figure.
+        subtitle: a phrase below the title.
+        plot: width and height of a panel in inches.
+        handles: a function that returns further handles of the legend.
         notes: sentences below the panels.
         grid: further arguments of `lra.reports.figures.layout.sheet`.
     """
@@ -56,7 +56,7 @@ def draw_panels(
 
 
 def _with_others(drawn: Mapping[str, Artist]) -> list[Artist]:
-    """Return what a legend names in its order, with one entry for all models in light grey."""
+    """Return the handles of a legend in order, with a single entry for all light grey models."""
     grey = {n for n, h in drawn.items() if isinstance(h, Line2D) and h.get_color() == OTHERS.color}
     named = [drawn[name] for name in model_order([*drawn]) if name not in grey]
     label = f"{len(grey)} other{'s' * (len(grey) > 1)}"

@@ -1,4 +1,4 @@
-"""Labels of axes: lengths by powers of two, times and sizes in units that suit them."""
+"""Scale and label axes: lengths by powers of two, times and sizes in suitable units."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from matplotlib.ticker import (
 
 
 def length_axis(axes: Axes, lengths: Sequence[int]) -> None:
-    """Scale and label the horizontal axis: tokens, by powers of two."""
+    """Make the horizontal axis one of lengths: logarithmic, with ticks at powers of two."""
     axes.set_xscale("log", base=2)
     axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.25)
     axes.xaxis.set_major_locator(FixedLocator([float(n) for n in _ticks(lengths)]))
@@ -23,12 +23,12 @@ def length_axis(axes: Axes, lengths: Sequence[int]) -> None:
 
 
 def step_axis(axes: Axes, _: Sequence[int] = ()) -> None:
-    """Label the horizontal axis: a few round steps."""
+    """Give the horizontal axis a few ticks at round numbers of steps."""
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
 
 
 def class_axis(axes: Axes, _: Sequence[int] = (), *, base: int) -> None:
-    """Scale and label the horizontal axis: classes, each `base` times the one before; 0 is one."""
+    """Make the horizontal axis logarithmic with ticks at powers of `base`, and at 0."""
     axes.set_xscale("symlog", base=base, linthresh=1, linscale=1 - 1 / base)
     axes.xaxis.set_major_locator(SymmetricalLogLocator(base=base, linthresh=1))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -36,7 +36,7 @@ def class_axis(axes: Axes, _: Sequence[int] = (), *, base: int) -> None:
 
 
 def _ticks(lengths: Sequence[int]) -> list[int]:
-    """Return powers of two over the range where there are any, else the lengths themselves."""
+    """Return the powers of two in the range, or the lengths if there is at most one; at most 9."""
     low, high = np.log2(lengths[0]), np.log2(lengths[-1])
     powers = [2**e for e in range(int(np.ceil(low)), int(np.floor(high)) + 1)]
     ticks = powers if len(powers) >= 2 else list(lengths)
@@ -45,7 +45,7 @@ def _ticks(lengths: Sequence[int]) -> list[int]:
 
 
 def seconds(value: float) -> str:
-    """Return a time as a label of an axis."""
+    """Return a time as a label of an axis, as in "20 ms"."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size * 0.9999:
             return f"{value / size:g} {unit}"
@@ -53,7 +53,7 @@ def seconds(value: float) -> str:
 
 
 def in_bytes(value: float) -> str:
-    """Return a size as a label of an axis."""
+    """Return a number of bytes as a label of an axis, as in "64 MiB"."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if value >= size * 0.9999:
             return f"{value / size:g} {unit}"

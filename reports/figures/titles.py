@@ -1,4 +1,4 @@
-"""Numbers of points as titles in an SVG, which a browser shows under the pointer."""
+"""Add the numbers of points to an SVG as titles, which a browser shows under the pointer."""
 
 import re
 from html import escape
@@ -13,41 +13,41 @@ _MARKER = re.compile(r'(<use [^>]*\bx="([^"]+)" y="([^"]+)"[^>]*)/>')
 
 
 def title_points(figure: Figure, path: Path) -> None:
-    """Give every marker of a drawn line a title: what the line is, and both its numbers.
+    """Give every marker of a line a title with the name of the line and both numbers.
 
     Args:
-        figure: as it was saved.
-        path: its SVG, which is written again.
+        figure: the figure that was saved.
+        path: its SVG file, which is changed.
     """
     titles = _titles(figure)
 
-    def titled(marker: re.Match[str]) -> str:
+    def add_title(marker: re.Match[str]) -> str:
         lines = titles.get((f"{float(marker[2]):.6f}", f"{float(marker[3]):.6f}"))
         text = escape("\n".join(dict.fromkeys(lines or ())), quote=False)
         return f"{marker[1]}><title>{text}</title></use>" if text else marker[0]
 
-    path.write_text(_MARKER.sub(titled, path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(_MARKER.sub(add_title, path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _titles(figure: Figure) -> dict[tuple[str, str], list[str]]:
-    """Return lines of text by place in the SVG, whose unit is a point, from above."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Return the texts of each point, by its place in the SVG: points from the left and the top."""
+    texts_by_place: dict[tuple[str, str], list[str]] = {}
     for axes in figure.axes:
         for line in axes.lines:
-            if line.get_transform() is not axes.transData:  # its places are no numbers
+            if line.get_transform() is not axes.transData:  # its coordinates are not data
                 continue
             numbers, label = np.asarray(line.get_xydata(), float), str(line.get_label()).strip()
-            name = "" if label.startswith("_") else label  # matplotlib's own, of none
+            name = "" if label.startswith("_") else label  # matplotlib's name of an unnamed line
             places = axes.transData.transform(numbers) * 72 / figure.dpi
             for (x, y), (across, up) in zip(numbers, places, strict=True):
                 place = (f"{across:.6f}", f"{72 * figure.get_figheight() - up:.6f}")
-                texts = (name, _written(axes.xaxis, x), _written(axes.yaxis, y))
-                found.setdefault(place, []).extend(filter(None, texts))
-    return found
+                texts = (name, _number_text(axes.xaxis, x), _number_text(axes.yaxis, y))
+                texts_by_place.setdefault(place, []).extend(filter(None, texts))
+    return texts_by_place
 
 
-def _written(axis: Axis, number: float) -> str:
-    """Return a number in the words of its axis; nothing where the axis has none for it."""
+def _number_text(axis: Axis, number: float) -> str:
+    """Return the label of the axis and a number in its format; "" if the format gives nothing."""
     form = axis.get_major_formatter()
     text = form(number) if isinstance(form, FuncFormatter) else f"{number:.6g}"
     words = [axis.get_label_text(), text] if text else []

@@ -1,4 +1,4 @@
-"""Words in figures: sizes, widths, where lines break, and which letters can be drawn."""
+"""Measure and break texts in figures, and replace letters that the font lacks."""
 
 import re
 from bisect import bisect
@@ -10,24 +10,25 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from lra.reports.style import current_style
 
 TITLE, SUBTITLE, NAMES, NOTES = 9.5, 7.5, 7.2, 6.8
-"""Points, where the style in force says nothing else."""
+"""Default sizes of letters in points."""
 _HASH, _FILE = re.compile(r"(?<=…) [0-9a-f]{8}\b| [0-9a-f]{8}\b"), re.compile(r"files: [^,()]+ \(")
 DARK = "0.15"
-"""The colour of text, also next to a coloured mark: most colours of lines are too pale to read."""
+"""The colour of text. Most colours of lines are too pale for text."""
 _SLACK = 1.03
-"""Letters are a little wider at other resolutions."""
+"""A margin for widths, because letters are a little wider at some resolutions."""
 
 
 def font_size(part: str, usual: float) -> float:
-    """Return the size of a part's letters: what the style in force says, or `usual`."""
+    """Return the size of a part's letters in points: from the style in force, or else `usual`."""
     size: float | None = getattr(current_style().style.font, part)
     return usual if size is None else size
 
 
 def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int = 40) -> list[str]:
-    """Return `text` in lines of at most `width` inches; of very many the middle is left out.
+    """Return `text` in lines of at most `width` inches.
 
-    Lines break at blanks, else after punctuation, else anywhere.
+    Lines break at blanks, or else after punctuation, or else anywhere. If there are more than
+    `most` lines, "…" replaces those in the middle.
     """
     lines: list[str] = []
     line = ""
@@ -46,7 +47,7 @@ def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int 
 
 
 def _pieces(text: str) -> list[str]:
-    # Neither a comma within a number nor an opening bracket is a place to break after.
+    # A line never breaks after a comma within a number, or after an opening bracket.
     return re.findall(r"(?:[^ ,/=_)\-]|,(?=\d))*(?:[,/=_)\-]+ *| +|$)", text)
 
 
@@ -55,14 +56,14 @@ def _widths(line: str, size: float, bold: bool) -> Callable[[int], float]:
 
 
 def width_of(text: str, size: float, *, bold: bool = False) -> float:
-    """Return inches, as the sum of the letters' advances: quicker than setting the text."""
+    """Return the width of a text in inches, by adding up the widths of its letters."""
     families = tuple(current_style().style.font.family)
     return sum(_advance(letter, bold, families) for letter in text) * size / 72 * _SLACK
 
 
 @cache
 def _advance(letter: str, bold: bool, families: tuple[str, ...]) -> float:
-    """Return the width of a letter of one point."""
+    """Return the width of a letter, as a multiple of its size."""
     for family in families:
         font = get_font(
             findfont(FontProperties(family=family, weight="bold" if bold else "normal"))
@@ -78,26 +79,27 @@ def _charmap(family: str) -> frozenset[int]:
     return frozenset(get_font(findfont(FontProperties(family=family))).get_charmap())
 
 
-def _has(letter: str) -> bool:
+def _font_has(letter: str) -> bool:
     return any(ord(letter) in _charmap(family) for family in current_style().style.font.family)
 
 
 def readable(texts: Sequence[str]) -> list[str]:
-    """Return texts without hashes and names of files, if they still differ from each other."""
+    """Return texts without hashes and names of files; unchanged if two would become equal."""
     plain = [_FILE.sub("files (", _HASH.sub("", text)) for text in texts]
     return plain if len({*plain}) == len({*texts}) else [*texts]
 
 
 def drawable(text: str) -> str:
-    r"""Return `text` in one line; letters that the figures' font lacks are escaped, as in `\u4e2d`.
+    r"""Return `text` in one line, with codes such as `\u4e2d` for letters that the font lacks.
 
-    Boxes in their place would make different names look the same.
+    Matplotlib would draw the same box for all of these letters.
     """
     plain = re.sub(r"[\t\n\v\f\r]+", " ", text).strip(" ")
     return "".join(
-        letter if letter.isprintable() and _has(letter) else _escaped(letter) for letter in plain
+        letter if letter.isprintable() and _font_has(letter) else _letter_code(letter)
+        for letter in plain
     )
 
 
-def _escaped(letter: str) -> str:
+def _letter_code(letter: str) -> str:
     return f"\\u{ord(letter):04x}" if ord(letter) < 2**16 else f"\\U{ord(letter):08x}"

@@ -1,11 +1,11 @@
-"""A table as HTML that stands by itself, as in a notebook: title, caption and every footnote."""
+"""Write a table as HTML for a notebook, with title, caption and all footnotes."""
 
 from lra.reports.page.markup import render
 from lra.reports.tables.table import Table, groups_of, sections_of
 
 
 def to_html_alone(table: Table) -> str:
-    """Render a fragment without scripts, classes or links; all text is escaped."""
+    """Return a table as a fragment of HTML without scripts, classes and links; text is escaped."""
     return render(
         "table_alone.html.j2",
         table=table,

@@ -1,6 +1,7 @@
-"""What a reader of the page may ask of one cell: its configuration, its command, its machine.
+"""Collect the configuration, the command and the machine of each run for the report's page.
 
-Cells share nearly all of this, so the page holds each value once, and for each cell its places.
+Runs share nearly all of these values. The page therefore stores each value once in a list, and for
+each run the indices of its values.
 """
 
 from collections import Counter
@@ -13,43 +14,43 @@ import pandas as pd
 from lra.reports.rows import MARKS, as_text, values
 
 MOST_CELLS = 5_000
-"""Whose configurations one page holds."""
+"""The most runs whose configurations one page has."""
 MOST_NUMBERS = 9_000
-"""Rows of cells that one page holds; of larger reports it has none."""
+"""If there are more final rows, the page has none of them."""
 COLUMNS = ("model", "task", "runner", "mode", "length", "seed", "outcome")
-"""Of a cell in the list of all."""
+"""Columns of the page's list of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellAccount:
-    """What is stored of one cell in addition to its rows."""
+    """The stored information about one run, except its rows."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
-    """As resolved, or the options by dotted name."""
+    """The resolved configuration, or the options by dotted name."""
     command: str = ""
-    """The line that computes the cell again; empty where none is stored."""
+    """The command that repeats the run; "" if it is unknown."""
     environment: Mapping[str, Any] = field(default_factory=dict)
-    """Packages and machine, by name."""
+    """Versions of packages and facts about the machine, by name."""
 
 
 class _Pool:
-    """Values by their place in one list, each of them once."""
+    """A list of different values, with their indices."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
-        self._places: dict[Any, int] = {}
+        self._indices: dict[Any, int] = {}
 
-    def place(self, value: Any) -> int:
-        """Return the place of a value, which is added where it is new."""
-        place = self._places.get(value)
-        if place is None:
-            place = self._places[value] = len(self.values)
+    def index(self, value: Any) -> int:
+        """Return the index of a value; a new value is added to the list."""
+        index = self._indices.get(value)
+        if index is None:
+            index = self._indices[value] = len(self.values)
             self.values.append(value)
-        return place
+        return index
 
 
 def listed_cells(frame: pd.DataFrame) -> list[str]:
-    """Return the keys of the cells that the page holds, as the list of all shows them."""
+    """Return the keys of the runs that the page lists, in the order of the list."""
     first = frame.drop_duplicates("cell")
     first = first.assign(mode=first["mode"].astype(str))
     ordered = first.sort_values(["task", "runner", "mode", "name", "length", "seed", "cell"])
@@ -59,31 +60,34 @@ def listed_cells(frame: pd.DataFrame) -> list[str]:
 def cells_json(
     frame: pd.DataFrame, keys: Sequence[str], accounts: Mapping[str, CellAccount]
 ) -> dict[str, Any]:
-    """Return what the page knows of its cells, as its script reads it.
+    """Return the data about runs that the page's script reads.
+
+    The options of a run are stored as differences (added or changed, and missing) from the usual
+    options.
 
     Args:
-        frame: as `lra.reports.rows.prepare` returns it.
-        keys: of the cells, in order.
-        accounts: what is stored of cells, by key.
+        frame: rows from `lra.reports.rows.prepare`.
+        keys: the keys of the runs, in order.
+        accounts: the stored information about runs, by key.
     """
     pairs, words, environments = _Pool(), _Pool(), _Pool()
     unknown = CellAccount()
     flat = {key: flat_pairs(accounts.get(key, unknown).config) for key in keys}
-    usual = _usual(flat.values())
-    base = [pairs.place(pair) for pair in usual.items()]
+    usual = _usual_options(flat.values())
+    base = [pairs.index(pair) for pair in usual.items()]
     unlike = []
     for key in keys:
         options = dict(flat[key])
-        further = [pairs.place(pair) for pair in options.items() if usual.get(pair[0]) != pair[1]]
-        lacking = [pairs.place((name, usual[name])) for name in usual if name not in options]
-        # a cell without a configuration lacks nothing either
-        unlike.append([further, lacking] if options else None)
+        changed = [pairs.index((n, v)) for n, v in options.items() if usual.get(n) != v]
+        missing = [pairs.index((name, usual[name])) for name in usual if name not in options]
+        # None: the configuration of this run is unknown
+        unlike.append([changed, missing] if options else None)
     commands, machines = [], []
     for key in keys:
         account = accounts.get(key, unknown)
-        commands.append([words.place(word) for word in account.command.split(" ")])
-        machines.append(environments.place(flat_pairs(account.environment)))
-    columns, numbers = _cell_rows(frame, keys, words)
+        commands.append([words.index(word) for word in account.command.split(" ")])
+        machines.append(environments.index(flat_pairs(account.environment)))
+    columns, numbers = _facts_and_numbers(frame, keys, words)
     return {
         "keys": list(keys),
         "columns": list(COLUMNS),
@@ -101,7 +105,7 @@ def cells_json(
 
 
 def flat_pairs(node: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return a configuration as pairs of dotted name and text."""
+    """Return a configuration as pairs of (dotted name, value as text)."""
     pairs: list[tuple[str, str]] = []
     _flatten(node, "", pairs)
     return tuple(pairs)
@@ -128,8 +132,8 @@ def _value_text(value: Any) -> str:
     return str(value)
 
 
-def _usual(configurations: Iterable[Sequence[tuple[str, str]]]) -> dict[str, str]:
-    """Return the commonest value of every option that most cells have."""
+def _usual_options(configurations: Iterable[Sequence[tuple[str, str]]]) -> dict[str, str]:
+    """Return the options with a value that more than half of the runs have."""
     counts: Counter[tuple[str, str]] = Counter()
     cells = 0
     for pairs in configurations:
@@ -142,27 +146,29 @@ def _usual(configurations: Iterable[Sequence[tuple[str, str]]]) -> dict[str, str
     return dict(sorted(usual.items()))
 
 
-def _cell_rows(
+def _facts_and_numbers(
     frame: pd.DataFrame, keys: Sequence[str], words: _Pool
 ) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Return the facts of each cell, and its final numbers where the page has room for them."""
-    places = {key: number for number, key in enumerate(keys)}
-    models = frame.assign(last=frame["baseline"] != "").sort_values("last", kind="stable")
-    listed = models[models["cell"].isin(places)]
+    """Return the facts of each run, and its final numbers; [] if the page has no room for them."""
+    indices = {key: number for number, key in enumerate(keys)}
+    # a run with rows of models and baselines is listed under its model
+    models_first = frame.assign(last=frame["baseline"] != "").sort_values("last", kind="stable")
+    listed = models_first[models_first["cell"].isin(indices)]
     facts: list[list[Any]] = [[] for _ in keys]
-    bad = listed[(listed["status"] != "ok") & (listed["reference"] == "")].drop_duplicates("cell")
-    failed = dict(zip(bad["cell"], bad["status"], strict=True))
-    reasons = dict(zip(bad["cell"], bad["reason"], strict=True))
+    failures = listed[(listed["status"] != "ok") & (listed["reference"] == "")]
+    failures = failures.drop_duplicates("cell")
+    failed = dict(zip(failures["cell"], failures["status"], strict=True))
+    reasons = dict(zip(failures["cell"], failures["reason"], strict=True))
     first = listed.drop_duplicates("cell")
     columns = [
         values(first, c) for c in ("cell", "name", "task", "runner", "mode", "length", "seed")
     ]
     for cell, name, task, runner, mode, length, seed in zip(*columns, strict=True):
         outcome = MARKS.get(failed[cell], str(failed[cell])) if cell in failed else "ok"
-        facts[places[cell]] = [
+        facts[indices[cell]] = [
             str(name), as_text(task), str(runner), str(mode),
             None if pd.isna(length) else int(length), None if pd.isna(seed) else int(seed), outcome,
-            words.place(str(reasons.get(cell, ""))),
+            words.index(str(reasons.get(cell, ""))),
         ]  # fmt: skip
     final = listed[listed["step"].isna()]
     if len(final) > MOST_NUMBERS:
@@ -173,16 +179,16 @@ def _cell_rows(
         remarks = {k: v for k, v in labels.items() if k not in _NOT_LISTED}
         details = ", ".join(f"{name}={text}" for name, text in sorted(remarks.items()))
         number = float(f"{value:.6g}") if status == "ok" else MARKS.get(status, str(status))
-        numbers[places[cell]].append([str(metric), number, str(unit), details])
+        numbers[indices[cell]].append([str(metric), number, str(unit), details])
     return facts, numbers
 
 
 _NOT_LISTED = frozenset({"sentence", "settings", "deviations", "weights"})
-"""Labels that are sentences, or stand in the configuration."""
+"""Labels that are sentences, or that the configuration repeats."""
 
 
 def environment_table(accounts: Mapping[str, CellAccount]) -> list[tuple[str, list[str]]]:
-    """Return packages and machine: each name with its values, the commonest first."""
+    """Return each name of an environment with its values, the most frequent one first."""
     counts: dict[str, Counter[str]] = {}
     for account in accounts.values():
         for name, value in flat_pairs(account.environment):

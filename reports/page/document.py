@@ -1,4 +1,4 @@
-"""A report's two documents: report.md, and report.html, which needs no network."""
+"""Write the two documents of a report: report.md, and report.html, which works offline."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ from lra.reports.tables.table import (
 )
 
 MOST_DRAWN = 3_000_000
-"""Bytes of drawings that the page holds; further ones are linked."""
+"""The most bytes of drawings in the page; it links to further drawings."""
 MOST_FAILED = 1_500
-"""Lines of failures on the page."""
+"""The most lines of failures in the page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,11 @@ class ReportSection:
 
     heading: str
     file: str
-    """Name of its files, without the ending."""
+    """The name of its files, without endings."""
     table: Table | None = None
-    """None for a figure."""
+    """The table; None for a figure."""
     text: str = ""
-    """What a figure shows; empty for a table."""
+    """What the figure shows; "" for a table."""
     forms: tuple[str, ...]
     """Endings of the files that the documents link to."""
 
@@ -56,12 +56,12 @@ def write_documents(
     """Write report.md and report.html into the folder of the sections.
 
     Args:
-        folder: holds the files of the sections.
-        frame: rows, prepared.
-        sections: in the order of the report.
-        title: heading of the report.
-        left_out: what is not among the rows, and why.
-        cells: what is stored of each cell, by key.
+        folder: the folder with the files of the sections.
+        frame: the prepared rows.
+        sections: the sections in their order.
+        title: the heading of the report.
+        left_out: sentences about missing parts, and why they are missing.
+        cells: the stored information about each run, by key.
     """
     text = markdown(frame, sections, title=title, left_out=left_out)
     (folder / "report.md").write_text(text, encoding="utf-8")
@@ -86,7 +86,7 @@ def markdown(
     for section in sections:
         lines += [f"## {escape_markdown(section.heading)}", "", *_markdown(section), ""]
     lines += ["## Excluded, and why", ""]
-    lines += [f"- {escape_markdown(line)}" for line in absent] or ["Nothing."]
+    lines += [f"- {escape_markdown(line)}" for line in absent] or ["Nothing is excluded."]
     return "\n".join(lines) + "\n"
 
 
@@ -122,7 +122,7 @@ def page(
         busy=busy_machine(frame),
         tiles=_tiles(frame),
         contents=_contents(sections),
-        sections=_rendered(folder, sections, _reasons(frame)),
+        sections=_render_sections(folder, sections, _reasons(frame)),
         failed=failed[:MOST_FAILED],
         more_failed=max(0, len(failed) - MOST_FAILED),
         left_out=left_out,
@@ -135,35 +135,36 @@ def page(
     )  # fmt: skip
 
 
-def _rendered(
+def _render_sections(
     folder: Path, sections: Sequence[ReportSection], reasons: Collection[str]
 ) -> list[tuple[ReportSection, str, str]]:
-    """Return each section with its table or its drawing, while the page has room."""
-    rendered, room = [], MOST_DRAWN
+    """Return (section, table, drawing); a drawing is "" if the page has no room for it."""
+    rendered, bytes_left = [], MOST_DRAWN
     for section in sections:
         table = drawing = ""
         if section.table is not None:
             table = to_html(section.table, section.file, reasons)
         else:
             text = (folder / f"{section.file}.svg").read_text(encoding="utf-8")
-            if len(text) <= room:
+            if len(text) <= bytes_left:
                 drawing = _inline_svg(text, section.file)
-                room -= len(text)
+                bytes_left -= len(text)
         rendered.append((section, table, drawing))
     return rendered
 
 
 def _reasons(frame: pd.DataFrame) -> set[str]:
-    """Return why cells failed, as the notes of tables say it."""
-    bad = frame[frame["status"] != "ok"][["status", "reason"]].drop_duplicates()
+    """Return the reasons of failures in the forms in which notes of tables have them."""
+    failed = frame[frame["status"] != "ok"][["status", "reason"]].drop_duplicates()
     reasons = set()
-    for status, reason in bad.itertuples(index=False):
+    for status, reason in failed.itertuples(index=False):
         text = short(str(reason))
         reasons |= {text, f"{MARKS.get(status, status)}: {text}"}
     return reasons
 
 
 def _contents(sections: Sequence[ReportSection]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the table of contents: for each group, its title and (id, heading) of sections."""
     groups = [
         ("Tables", [(f"s-{s.file}", s.heading) for s in sections if s.table is not None]),
         ("Figures", [(f"s-{s.file}", s.heading) for s in sections if s.table is None]),
@@ -174,6 +175,7 @@ def _contents(sections: Sequence[ReportSection]) -> list[tuple[str, list[tuple[s
 
 
 def _tiles(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the counts at the top of the page, with their names."""
     models = frame[frame["baseline"] == ""]
     absent = set(frame["cell"]) - set(frame["cell"][frame["status"] == "ok"])
     tiles = [
@@ -198,50 +200,46 @@ def _machine(
 
 
 def _inline_svg(text: str, file: str) -> str:
-    """Return a drawing from behind its `<svg`, for a page of several: ids gain the file's name."""
+    """Return the text of an SVG after its `<svg`; the file's name makes its ids unique."""
     drawing = text[text.index("<svg") + len("<svg") :]
     drawing = re.sub(r'\bid="', f'id="{file}-', drawing)
     return re.sub(r'(href="#|url\(#)', rf"\g<1>{file}-", drawing)
 
 
 _NAMED = 8
-"""Lengths, or seeds, that a line names."""
+"""The most lengths, or seeds, that a line names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedLine:
-    """Cells of one model that have no number for one reason."""
+    """Runs of one model that failed for the same reason."""
 
     model: str
     task: str
     mode: str
     what: str
-    """Which number is absent; empty where all are."""
+    """The number that is missing; "" if all are missing."""
     places: str
-    """Lengths and seeds."""
+    """Lengths and seeds in words."""
     outcome: str
     reason: str
     cells: tuple[str, ...]
 
 
 def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
-    """Return one line for each model and reason; a cell that has no number at all is in one.
-
-    Args:
-        frame: as `lra.reports.rows.prepare` returns it.
-    """
-    bad = frame[frame["status"] != "ok"]
-    whole = set(bad["cell"]) - set(frame["cell"][frame["status"] == "ok"])
+    """Return a line for each model and reason; a run without any number is in a single line."""
+    failed = frame[frame["status"] != "ok"]
+    without_number = set(failed["cell"]) - set(frame["cell"][frame["status"] == "ok"])
     groups: dict[tuple[str, ...], dict[str, tuple[Any, Any]]] = {}
-    met: set[str] = set()
+    listed: set[str] = set()
     columns = ("cell", "name", "task", "mode", "length", "seed", "metric", "reference", "status",
                "reason", "labels")  # fmt: skip
-    for line in zip(*(values(bad, c) for c in columns), strict=True):
+    for line in zip(*(values(failed, c) for c in columns), strict=True):
         cell, name, task, mode, length, seed, metric, reference, status, reason, labels = line
-        if cell in whole:
-            if cell in met:
+        if cell in without_number:
+            if cell in listed:
                 continue
-            met.add(cell)
+            listed.add(cell)
             what = ""
         else:
             what = f"against {reference}" if reference else str(metric).replace("_", " ")
@@ -252,16 +250,17 @@ def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
     return [
         FailedLine(
             model=name, task=task, mode=mode, what=what, outcome=MARKS.get(status, status),
-            reason=reason, cells=tuple(cells), places=_places(cells.values()),
+            reason=reason, cells=tuple(cells), places=_places_in_words(cells.values()),
         )
+        # runs without any number come first
         for (what, name, task, mode, status, reason), cells in sorted(
             groups.items(), key=lambda group: group[0][0] != ""
         )
     ]  # fmt: skip
 
 
-def _places(places: Iterable[tuple[Any, Any]]) -> str:
-    """Return lengths and seeds in a few words."""
+def _places_in_words(places: Iterable[tuple[Any, Any]]) -> str:
+    """Return (length, seed) pairs in words, as in "lengths 256, 512; seed 0"."""
     pairs = list(places)
     parts = []
     for name, numbered in (("length", [n for n, _ in pairs]), ("seed", [s for _, s in pairs])):
@@ -275,7 +274,7 @@ def _places(places: Iterable[tuple[Any, Any]]) -> str:
 
 
 def busy_machine(frame: pd.DataFrame) -> str:
-    """Return how far factors hold that were measured on a busy machine; "" of a quiet one."""
+    """Return a sentence about times that other processes disturbed; "" if there are none."""
     timed = cost_rows(frame)
     if timed.empty or not (timed["disturbed"] != "").any():
         return ""
@@ -283,11 +282,11 @@ def busy_machine(frame: pd.DataFrame) -> str:
 
 
 def provenance(frame: pd.DataFrame) -> list[str]:
-    """Return what the rows say about where they come from."""
+    """Return facts about the origin of the rows: tasks, machine, seeds, sources and date."""
 
-    def values(column: str) -> str:
+    def values_of(column: str) -> str:
         texts = sorted({as_text(v) for v in frame[column].unique()} - {"–"})
-        return _some(texts, 6, ", ") if texts else "not recorded"
+        return _first_items(texts, 6, ", ") if texts else "not recorded"
 
     tasks = frame[["task", "task_version", "source"]].drop_duplicates()
     named = sorted(
@@ -296,22 +295,22 @@ def provenance(frame: pd.DataFrame) -> list[str]:
     written = pd.to_datetime(frame["created"], utc=True).dropna()
     newest = written.max().strftime("%Y-%m-%d %H:%M UTC") if len(written) else "not recorded"
     cells = frame["cell"].nunique()
-    machine = f"{values('device')}; {values('precision')}; threads {values('threads')}"
+    machine = f"{values_of('device')}; {values_of('precision')}; threads {values_of('threads')}"
     return [
         f"Tasks: {'; '.join(named)}",
-        f"Hardware profile: {values('hardware')}; machine: {machine}",
-        f"Seeds: {values('seed')}",
-        f"Rows: {len(frame):,} from {cells:,} runs, schema {values('schema')}; "
-        f"sources (fingerprints): {values('fingerprint')}",
+        f"Hardware profile: {values_of('hardware')}; machine: {machine}",
+        f"Seeds: {values_of('seed')}",
+        f"Rows: {len(frame):,} from {cells:,} runs (schema {values_of('schema')}); fingerprints of "
+        f"the source code: {values_of('fingerprint')}",
         f"Newest row: {newest}",
     ]
 
 
 def failures(frame: pd.DataFrame) -> list[str]:
-    """Return one line per reason for which a number is absent."""
-    bad = frame[frame["status"] != "ok"]
+    """Return a line for each reason of failures."""
+    failed = frame[frame["status"] != "ok"]
     by_reason: dict[tuple[str, ...], list[str]] = {}
-    for row in bad.itertuples():
+    for row in failed.itertuples():
         against = f" against {row.reference!s}" if row.reference else ""
         where = (
             f"length {as_text(row.length)}"
@@ -324,63 +323,64 @@ def failures(frame: pd.DataFrame) -> list[str]:
         if where not in by_reason.setdefault(key, []):
             by_reason[key].append(where)
     return [
-        f"{who}: {MARKS[status]}: {reason} ({_some(positions)})"
+        f"{who}: {MARKS[status]}: {reason} ({_first_items(positions)})"
         for (status, reason, who), positions in sorted(by_reason.items())
     ]
 
 
-def _some(items: Sequence[str], at_most: int = 4, between: str = "; ") -> str:
+def _first_items(items: Sequence[str], at_most: int = 4, between: str = "; ") -> str:
+    """Return the first items, joined, and how many more there are."""
     rest = len(items) - at_most
     return between.join(items[:at_most]) + (f"{between}and {rest} more" if rest > 0 else "")
 
 
 MOST_LINES = 1_500
-"""Of one table on the page; its files have all."""
+"""The most lines of a table in the page; its files have all lines."""
 _LINKED = 12
-"""Cells that one link names."""
+"""The most runs that one link names."""
 
 
 def to_html(table: Table, file: str = "", reasons: Collection[str] = ()) -> str:
-    """Render a fragment without scripts; the page around it brings style and sorting.
+    """Return a table as a fragment of HTML; the page adds the style and the script for sorting.
 
-    Why a cell failed stands in the page's list of failures, so notes of failures are left out here.
+    Notes about failures are omitted, because the page has a list of failures.
 
     Args:
-        table: what to render.
-        file: name of its files, which makes the element's id.
-        reasons: for which cells failed, as notes say them.
+        table: the table.
+        file: the name of its files, which becomes the id of the element.
+        reasons: the reasons of failures, as notes have them.
     """
-    listed = frozenset(reasons)
-    kept = table.rows[:MOST_LINES]
+    reasons_in_list = frozenset(reasons)
+    shown = table.rows[:MOST_LINES]
 
-    def kept_notes(entry: Entry) -> tuple[str, ...]:
+    def shown_notes(entry: Entry) -> tuple[str, ...]:
         if entry.status in MARKS and entry.cells:
             return ()
-        return tuple(note for note in entry.notes if note not in listed)
+        return tuple(note for note in entry.notes if note not in reasons_in_list)
 
-    notes = list(dict.fromkeys(note for row in kept for e in row.entries for note in kept_notes(e)))
-    left_out = len(table.rows) - len(kept)
-    if left_out:
-        notes.append(f"{left_out:,} further lines are in {file}.csv")
+    notes = [note for row in shown for entry in row.entries for note in shown_notes(entry)]
+    notes = list(dict.fromkeys(notes))
+    if hidden := len(table.rows) - len(shown):
+        notes.append(f"The page omits {hidden:,} further lines of this table; {file}.csv has them.")
     return render(
         "table.html.j2",
         table=table,
         file=file,
         groups=groups_of(table.columns),
-        sections=sections_of(kept),
-        sectioned=any(row.section for row in kept),
+        sections=sections_of(shown),
+        sectioned=any(row.section for row in shown),
         notes=notes,
-        numbers=lambda entry: [notes.index(note) + 1 for note in kept_notes(entry)],
-        order=_order,
+        numbers=lambda entry: [notes.index(note) + 1 for note in shown_notes(entry)],
+        order=_sort_value,
         link=link,
     )
 
 
 def link(cells: Sequence[str]) -> str:
-    """Return the address, within the page, of what is stored of cells."""
+    """Return the address within the page of the information about these runs."""
     return "#cell-" + ",".join(cells[:_LINKED])
 
 
-def _order(entry: Entry) -> str:
-    """Return the number by which an entry is sorted; nothing for one that comes last."""
+def _sort_value(entry: Entry) -> str:
+    """Return the number by which the page sorts an entry; "" for entries that come last."""
     return "" if entry.value is None else repr(float(entry.value))

@@ -1,4 +1,4 @@
-"""HTML from the templates of this package: every value is escaped, none may be missing."""
+"""Fill the HTML templates of this package; every value is escaped, and none may be missing."""
 
 import json
 from functools import cache
@@ -19,21 +19,22 @@ def _environment() -> "Environment":
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a template of `reports/page/templates`, filled in.
+    """Return a template of `reports/page/templates` with its values filled in.
 
     Args:
-        template: name of the file.
-        values: what the template names. Text is escaped, unless the template calls it safe.
+        template: the name of the file.
+        values: the values that the template names. Text is escaped, except where the template
+            marks it with `safe`.
 
     Raises:
         jinja2.TemplateNotFound: there is no such file.
-        jinja2.UndefinedError: the template names a value that is missing.
+        jinja2.UndefinedError: a value that the template names is missing.
     """
     return _environment().get_template(template).render(**values)
 
 
 def script_json(value: Any) -> str:
-    """Return JSON that a script element can hold: no text in it ends or hides the element."""
+    """Return JSON for a script element, with codes for letters that could end the element."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for letter, code in _CODES.items():
         text = text.replace(letter, code)

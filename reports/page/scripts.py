@@ -1,4 +1,4 @@
-"""Scripts and styles of the page, all inside it: DataTables, and those of the page."""
+"""Read the scripts and styles of the page, which become part of it: DataTables, and its own."""
 
 import re
 from functools import cache
@@ -7,15 +7,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PAGE_SCRIPTS = ("shell.js", "cells.js", "tables.js")
-"""In this order; what one defines the next may use."""
+"""The scripts in their order; a script may use definitions of earlier ones."""
 
 
 @cache
 def data_tables() -> tuple[str, str]:
-    """Return script and style of DataTables, which itables brings; the script is a module."""
-    spec = find_spec("itables")  # to import it takes half a second, and its files are all we want
+    """Return the script (a module) and the style of DataTables, from the package itables."""
+    spec = find_spec("itables")  # not imported, because that takes half a second
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("itables is not installed: pip install itables", name="itables")
+        raise ModuleNotFoundError(
+            "the report's page needs the package itables, which is missing: pip install itables",
+            name="itables",
+        )
     folder = Path(spec.origin).parent / "html"
     script, sheet = (
         (folder / f"dt_bundle.{form}").read_text(encoding="utf-8") for form in ("js", "css")
@@ -40,8 +43,8 @@ def _template(name: str) -> str:
 
 
 def inline(script: str) -> str:
-    """Return a script that an HTML page can hold: neither ends nor hides the element around it.
+    """Return a script without the sequences `</script` and `<!--`, which would end its element.
 
-    Both sequences stand in texts and patterns alone, where a backslash changes nothing.
+    A backslash breaks them. They occur only in texts and patterns, which it does not change.
     """
     return re.sub(r"(?i)</(?=script)", r"<\\/", script).replace("<!--", r"\x3c!--")

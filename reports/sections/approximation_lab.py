@@ -1,4 +1,4 @@
-"""What a report shows of the approximation lab: errors and times by family, budget and layer."""
+"""Show errors and times of approximations of attention, by family, budget and layer."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -18,13 +18,13 @@ from lra.reports.tables.table import Column, Entry, Table
 
 RUNNER = "approximation"
 ROUNDING = 1e-9
-"""Relative errors below are rounding."""
+"""A smaller relative error is rounding error."""
 MEASURES = {
     "output_error": "output error",
     "matrix_error": "matrix error",
     "topk_mass_recall": "mass of the heaviest",
 }
-"""Metrics of a budget, and their titles; mass follows a number of keys."""
+"""Metrics of a budget, and their titles; a number of keys follows that of mass."""
 POINT = ("mode", "length", "model", "option", "budget")
 COLUMNS = (
     *POINT, "layer", "measure", "k", "value", "low", "high", "draws", "status", "reason",
@@ -33,10 +33,11 @@ COLUMNS = (
 
 
 def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one line for each mode, length, model, budget, layer and measure of one setting.
+    """Return a line for each mode, length, model, budget, layer and measure of one setting.
 
-    `value` is the mean over draws and seeds, `low` and `high` their extremes; times are samples,
-    the same in all lines of a budget: `time_ratios` are paired ones, core / exact attention.
+    `value` is the mean over draws and seeds, and `low` and `high` are the extremes. `core_times`
+    and `time_ratios` (divided by exact attention, paired) are samples that all lines of a budget
+    share.
     """
     measured = rows[rows["runner"] == RUNNER]
     labels = pd.DataFrame(list(measured["labels"]), index=measured.index)
@@ -54,14 +55,14 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
         place = tuple(point)
         records.append({
             **dict(zip(POINT, point, strict=True)), "layer": layer, "measure": metric, "k": k,
-            **_value(part), "core_times": times.get(place, ()),
+            **_mean_or_reason(part), "core_times": times.get(place, ()),
             "time_ratios": ratios.get(place, ()), "disturbed": disturbances.get(place, ""),
         })  # fmt: skip
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
 def _samples(rows: pd.DataFrame, metric: str) -> dict[tuple[Any, ...], list[float]]:
-    """Return the samples of a metric by place, of all seeds together."""
+    """Return the samples of a metric over all seeds, by the columns `POINT`."""
     samples: dict[tuple[Any, ...], list[float]] = {}
     measured = rows[(rows["metric"] == metric) & (rows["status"] == "ok")]
     for record in measured.to_dict("records"):
@@ -69,10 +70,11 @@ def _samples(rows: pd.DataFrame, metric: str) -> dict[tuple[Any, ...], list[floa
     return samples
 
 
-def _value(part: pd.DataFrame) -> dict[str, Any]:
-    bad = part[part["status"] != "ok"]
-    if len(bad):
-        status, reason = str(bad["status"].iloc[0]), short(str(bad["reason"].iloc[0]))
+def _mean_or_reason(part: pd.DataFrame) -> dict[str, Any]:
+    """Return the mean and the extremes of a measure over draws, or the reason of a failure."""
+    failed = part[part["status"] != "ok"]
+    if len(failed):
+        status, reason = str(failed["status"].iloc[0]), short(str(failed["reason"].iloc[0]))
         return {"status": status, "reason": reason, "draws": 0}
     samples = [sample for draws in part["samples"] for sample in draws]
     samples = samples or [float(value) for value in part["value"]]
@@ -83,13 +85,13 @@ def _value(part: pd.DataFrame) -> dict[str, Any]:
 
 
 def _disturbances(rows: pd.DataFrame) -> dict[tuple[Any, ...], str]:
-    """Return what disturbed the times of a budget, by place."""
+    """Return what disturbed the times of a budget, by the columns `POINT`."""
     timed = rows[rows["metric"].isin(("core_time", "core_time_ratio")) & (rows["disturbed"] != "")]
     return {tuple(r[name] for name in POINT): r["disturbed"] for r in timed.to_dict("records")}
 
 
 def measures(data: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return the measures present, as (metric, k), in the order of `MEASURES`."""
+    """Return (metric, k) for each measure of the data, in the order of `MEASURES`."""
     pairs = {
         (m, "" if pd.isna(k) else str(k)) for m, k in zip(data["measure"], data["k"], strict=True)
     }
@@ -97,7 +99,7 @@ def measures(data: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def measure_title(metric: str, k: str) -> str:
-    """Return a measure as a heading."""
+    """Return a measure as a heading, as in "mass of the heaviest 8 keys"."""
     if not k:
         return MEASURES[metric]
     return f"{MEASURES[metric]} {'key' if k == '1' else f'{k} keys'}"
@@ -110,7 +112,7 @@ def of_measure(data: pd.DataFrame, metric: str, k: str) -> pd.DataFrame:
 
 
 def approximation_table(data: pd.DataFrame, mode: str) -> Table:
-    """Build the table of one mode: measures and time by model, budget and layer."""
+    """Return the table of one mode: measures and times by model, budget and layer."""
     of_mode = data[data["mode"] == mode]
     order = model_order([str(model) for model in of_mode["model"]])
     keys = ["length", "place", "model", "budget", "layer"]
@@ -132,25 +134,26 @@ def approximation_table(data: pd.DataFrame, mode: str) -> Table:
     ]
     return table_of(
         lines, columns, title=f"Approximations of attention, {mode_sentence(mode)}",
-        caption="An error is the Frobenius norm of the difference divided by that of the exact "
-        "output or matrix (0 is exact), as a mean over draws; the CSV has extremes, and intervals "
-        "of times. Mass is the fraction of exact attention on its heaviest keys that remains (1 "
-        "is exact). Skyformer, YOSO and Reformer are compared with the functions that they "
-        "approximate, all others with softmax attention.",
+        caption="An error is the Frobenius norm of (approximate − exact) divided by that of the "
+        "exact output or matrix, as a mean over draws; 0 is exact. Mass is the attention that the "
+        "approximation gives to the heaviest keys of exact attention, divided by the attention "
+        "that exact attention gives to them; 1 is exact. Skyformer, YOSO and Reformer are compared "
+        "with the functions that they approximate, and all other families with softmax attention. "
+        "The CSV has extremes, and intervals of times.",
         stub="family, budget",
     )  # fmt: skip
 
 
 def mode_sentence(mode: str) -> str:
-    """Return where queries and keys come from, in words."""
-    words = {"random": "random queries and keys", "trained": "a trained model's queries and keys"}
+    """Return the source of queries and keys in words."""
+    words = {"random": "random queries and keys", "trained": "queries and keys of a trained model"}
     return words.get(mode, mode)
 
 
 def _value_entry(measure: tuple[str, str], lines: pd.DataFrame) -> Entry:
     lines = of_measure(lines, *measure)
     if lines.empty:
-        return absent("not measured (matrices: up to runner.matrix_max_length tokens)")
+        return absent("not measured: matrices are computed up to runner.matrix_max_length tokens")
     line = lines.iloc[0]
     if line["status"] != "ok":
         return failure_entry(line)
@@ -170,13 +173,13 @@ def _time_entry(lines: pd.DataFrame, *, speed: bool) -> Entry:
     if speed:
         value, interval = 1 / median(ratios), invert(median_interval(ratios))
     else:
-        value, interval = 1e3 * median(times), median_interval([1e3 * each for each in times])
+        value, interval = 1e3 * median(times), median_interval([1e3 * time for time in times])
     entry = Entry(text=significant(value, 2 if speed else 3), value=value, interval=interval)
     return dagger(entry, Value(disturbed=line["disturbed"]))
 
 
 def section(rows: pd.DataFrame) -> Iterator[TablePart]:
-    """Yield the table of every setting and mode."""
+    """Yield a table for each setting and mode."""
     measured = rows[rows["runner"] == RUNNER]
     parts = by_setting(measured, COST_SETTING) if len(measured) else []
     for part in parts:

@@ -33,14 +33,14 @@ distance_data = SeedMeans(metrics=["attention_distance"], labels=SPAN_LABELS, va
 
 
 def map_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return values by task, model, metric and labels: means over seeds.
+    """Return means over seeds by task, model, metric and labels.
 
-    A measure that a model does not allow has a line with the reason; so has a cell that failed.
+    If a model does not support a measure, or a run failed, the line has the reason instead.
     """
     maps = with_labels(rows[rows["runner"] == "attention_maps"], LABELS)
     keys = [*TASK, "name", "metric", *LABELS]
     measured = maps[maps["metric"].isin(COLUMNS)]
-    records = summaries(measured, keys, _mean, sort=False)
+    records = summaries(measured, keys, _mean_value, sort=False)
     columns = [*TASK, "model", "metric", *LABELS, "value", "seeds", "status", "reason"]
     data = pd.DataFrame(records, columns=columns)
     place = {name: number for number, name in enumerate(model_order([*data["model"]]))}
@@ -48,22 +48,23 @@ def map_data(rows: pd.DataFrame) -> pd.DataFrame:
     return data.loc[order.sort_values([*TASK, "place", "number"], kind="stable").index]
 
 
-def _mean(good: pd.DataFrame) -> dict[str, Any]:
-    return {"value": good["value"].astype(float).mean()}
+def _mean_value(rows: pd.DataFrame) -> dict[str, Any]:
+    return {"value": rows["value"].astype(float).mean()}
 
 
 def map_table(data: pd.DataFrame) -> Table:
-    """Build the table of means over heads, by model and layer."""
-    data = data.assign(title=[_title(row) for row in data.to_dict("records")])
+    """Return the table of means over heads, by model and layer, of data from `map_data`."""
+    data = data.assign(title=[_column_title(row) for row in data.to_dict("records")])
     named = data[data["title"] != ""]
     titles = dict(zip(named["title"], named["metric"], strict=True))
     return Pivot(
         title="Attention by layer",
-        caption="Means over heads, queries, examples and seeds. Distances are in tokens. Within "
-        "w: the fraction of attention to tokens at most w away. ¼ of singular values: the "
-        "fraction of their sum that the largest quarter contributes, in matrices of attention "
-        "weights. ¼ of dimensions: the fraction of the energy of W_Q W_K^T in the largest "
-        "quarter, for each head and for all heads together.",
+        caption="Numbers are means over heads, queries, examples and seeds. Distances are in "
+        "tokens. Within w: the fraction of a query's attention that goes to tokens at most w away. "
+        "¼ of singular values: for a matrix of attention weights, the sum of the largest quarter "
+        "of singular values divided by the sum of all. ¼ of dimensions: for W_Q W_K^T, the energy "
+        "(sum of squares) in the largest quarter of dimensions divided by that in all, for each "
+        "head and for all heads together.",
         stub="layer",
         lines=_layers,
         columns=[
@@ -78,7 +79,8 @@ def _layers(data: pd.DataFrame) -> dict[str, str]:
     return {f"layer {layer}": layer for layer in layers} or {ALL: ""}
 
 
-def _title(row: dict[Any, Any]) -> str:
+def _column_title(row: dict[Any, Any]) -> str:
+    """Return the title of the column for a row; "" for a failure."""
     heads = "all heads" if row["head"] == ALL else "a head"
     if row["status"] != "ok":
         return ""
@@ -86,16 +88,19 @@ def _title(row: dict[Any, Any]) -> str:
 
 
 def _mean_entry(data: pd.DataFrame, layer: str, title: str, metric: str) -> Entry:
-    good = data[(data["layer"] == layer) & (data["title"] == title)]
-    if len(good):
-        value = float(good["value"].mean())
+    """Return the mean over heads of a layer in the column `title`, or the reason of a failure."""
+    measured = data[(data["layer"] == layer) & (data["title"] == title)]
+    if len(measured):
+        value = float(measured["value"].mean())
         return Entry(text=significant(value), value=value)
-    near = (data["metric"] == metric) | (data["metric"] == "attention_distance")
-    return missing_entry(data[(data["status"] != "ok") & near & data["layer"].isin(["", layer])])
+    # a run that failed as a whole has its reason in a row of attention_distance
+    related = (data["metric"] == metric) | (data["metric"] == "attention_distance")
+    failed = data[(data["status"] != "ok") & related & data["layer"].isin(["", layer])]
+    return missing_entry(failed)
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield the tables, and the figure of distances."""
+    """Yield the tables of attention maps, and the figure of distances."""
     maps = rows[rows["runner"] == "attention_maps"]
     if maps.empty:
         return
@@ -104,7 +109,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
         yield TablePart("attention-maps", "Attention by layer", map_table(data))
     distances = partial(
         span_figure, title="Attention distance",
-        subtitle="a point for each head: mean distance of the tokens that it attends to",
+        subtitle="each point is a head: the mean distance of the tokens that it attends to",
     )  # fmt: skip
     yield PagesPart(
         "attention-distance", "Attention distance", "mean attention distance by layer and head",

@@ -1,4 +1,4 @@
-"""Attention mass by region and age: bars for each bucket of keys, points for each layer."""
+"""Show attention mass by region and age of keys, in a figure with bars and in a table."""
 
 from collections.abc import Collection
 from functools import partial
@@ -29,32 +29,32 @@ COLUMNS = (
 
 
 def mass_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return mass and standard error by task, model, layer, region and bucket: means over seeds.
+    """Return mean mass and standard error by task, model, layer, region and bucket of keys.
 
-    A cell that failed has a line with the reason.
+    If all runs of a mean failed, the line has the reason instead.
     """
     measured = rows["metric"].isin(("attention_mass", "attention_mass_error"))
     masses = with_labels(rows[measured], ("layer", "region", "bucket"), ALL)
-    records = summaries(masses, (*TASK, "name", "layer", "region", "bucket"), _means)
+    records = summaries(masses, (*TASK, "name", "layer", "region", "bucket"), _mass_and_error)
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
-def _means(good: pd.DataFrame) -> dict[str, Any]:
-    means = good.groupby("metric")["value"].mean()
+def _mass_and_error(rows: pd.DataFrame) -> dict[str, Any]:
+    means = rows.groupby("metric")["value"].mean()
     return {"mass": means.get("attention_mass"), "error": means.get("attention_mass_error")}
 
 
 def mass_figure(data: pd.DataFrame) -> Figure:
-    """Draw what `mass_data` returned: one panel per task and model, oldest keys first."""
+    """Return a figure of data from `mass_data`, with a panel for each task and model."""
     drawn = data[data["mass"].notna() & (data["bucket"] != ALL)]
     panels = []
     for (*place, model), part in by_place(drawn, (*TASK, "model")):
         task, facts = place_words(TASK, (*place,), untold=["task_version"])
         panels.append(((f"{model}, {task}", facts), part))
     return draw_panels(
-        panels, _draw_shares, title="Attention by age of the keys",
-        subtitle="oldest keys at the left; bars: mean of layers, with standard errors over "
-        "sequences", plot=(3.3, 2.0), handles=partial(_handles, {*drawn["region"]}),
+        panels, _draw_masses, title="Attention mass by age of keys",
+        subtitle="the oldest keys are at the left; bars: means over layers, with standard errors "
+        "over sequences", plot=(3.3, 2.0), handles=partial(_handles, {*drawn["region"]}),
     )  # fmt: skip
 
 
@@ -64,7 +64,8 @@ def _handles(regions: Collection[str]) -> list[Artist]:
     return [*bars, Line2D([], [], linestyle="none", marker=".", color="0.3", label="a layer")]
 
 
-def _draw_shares(axes: Axes, data: pd.DataFrame) -> None:
+def _draw_masses(axes: Axes, data: pd.DataFrame) -> None:
+    """Draw the buckets of each region side by side, as bars over layers and points of layers."""
     first, ticks = 0, []
     for region in REGIONS:
         part = data[data["region"] == region]
@@ -99,11 +100,12 @@ def _layers(data: pd.DataFrame) -> dict[str, str]:
     return {**{f"layer {layer}": layer for layer in layers}, "all layers": ALL}
 
 
-def _mass(data: pd.DataFrame, layer: str, region: str) -> Entry:
+def _mass_entry(data: pd.DataFrame, layer: str, region: str) -> Entry:
+    """Return the mass of a region in one layer, with its standard error as a fact."""
     line = data[(data["layer"] == layer) & (data["region"] == region) & (data["bucket"] == ALL)]
-    good = line[line["mass"].notna()]
-    if len(good):
-        row = good.iloc[0]
+    measured = line[line["mass"].notna()]
+    if len(measured):
+        row = measured.iloc[0]
         facts = {} if pd.isna(row["error"]) else {"standard_error": float(row["error"])}
         return Entry(text=f"{row['mass']:.3f}", value=float(row["mass"]), facts=facts)
     return missing_entry(data[data["status"] != "ok"])
@@ -111,11 +113,12 @@ def _mass(data: pd.DataFrame, layer: str, region: str) -> Entry:
 
 mass_table = Pivot(
     title="Attention mass by region",
-    caption="Fractions of attention, as means over heads, queries, sequences and seeds, after the "
-    "memories are full.",
+    caption="A number is the fraction of a query's attention that goes to keys of a region. It is "
+    "a mean over heads, queries, sequences and seeds, for segments that come after the memories "
+    "of the model are full.",
     stub="layer",
     lines=_layers,
-    columns=[(Column(title=region), partial(_mass, region=region)) for region in REGIONS],
+    columns=[(Column(title=region), partial(_mass_entry, region=region)) for region in REGIONS],
     marks=True,
 )
 section = Section(
@@ -125,7 +128,7 @@ section = Section(
     table=mass_table,
     figure=PagesPart(
         "attention-mass-by-age", "Attention mass by age",
-        "attention to compressed memory, memory and segment, by age", alike(mass_figure),
+        "attention to compressed memory, memory and segment, by age of keys", alike(mass_figure),
         panel=(*TASK, "model"), number="mass",
     ),
 )  # fmt: skip

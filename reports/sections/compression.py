@@ -1,8 +1,8 @@
-"""Compressed models after training: quality against its file and its operations, and all numbers.
+"""Show models that were compressed after training: scores against file size and multiply-adds.
 
-Two panels for each model: its score against the bytes of the smaller of its two files, and against
-the multiply-adds of a pass. A line joins the amounts of one method; hollow points are as they come
-from it, filled ones are fine-tuned.
+A figure has two panels for each model: its score against the bytes of the smaller of its two files,
+and against the multiply-adds of a pass. A line joins the amounts of one method. Hollow points are
+models right after compression, and filled points are fine-tuned models.
 """
 
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ OPTIONS = frozenset(
         "timed_steps", "long_step_s", "long_timed_steps", "repeat_limit_s",
     )
 )  # fmt: skip
-"""Of the runner: variants differ in them, not models."""
+"""Options of the runner, which distinguish variants of one model and not models."""
 WHOLE = ("heads", "magnitude", "shared_heads")
-"""Methods of which amount 0 is the whole model."""
+"""Methods whose amount 0 leaves the model as it was trained."""
 TRAINED, TUNED = "trained", "fine-tuned"
 KEYS = (*TASK, "name", "method", "amount", "stage", "way", "what")
 NUMBERS = ("parameters", "nonzero_parameters", "flops")
@@ -49,43 +49,43 @@ COLUMNS = (
     *NUMBERS, "ratio", "low", "high", "disturbed", "seeds", "status", "reason",
 )  # fmt: skip
 _NEARLY = 0.99
-"""Of its score, which a compressed model shall have."""
+"""The title counts compressed models with at least this fraction of the trained model's score."""
 _MODELS = 4
-"""Of one figure, each with two panels."""
+"""The most models of one figure; a model has two panels."""
 
 
 JUDGED = (*LANGUAGE, ACCURACY)
-"""What a model is judged by: the first of these that a cell has."""
+"""The score of a model is the first of these metrics that its run has."""
 
 
 def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a line for each variant: means over seeds; a cell that failed has its reason."""
+    """Return a line for each variant with means over seeds, or the reason of a failed run."""
     variants = with_labels(rows[rows["runner"] == RUNNER], ("method", "stage", "way", "storage"))
     labels = [labels_of(value) for value in variants["labels"]]
     variants["name"] = [name_with(row, without=OPTIONS) for row in variants.to_dict("records")]
     variants["amount"] = [float(entry.get("amount", "nan")) for entry in labels]
     variants["what"] = [named_variant(entry) for entry in labels]
-    bad = variants[(variants["status"] != "ok") & (variants["stage"] == "")]
+    failed = variants[(variants["status"] != "ok") & (variants["stage"] == "")]
     records = [
         {**{key: row[key] for key in TASK}, "model": row["name"], "status": row["status"],
          "reason": short(str(row["reason"])), "seeds": 0, "what": "no result"}
-        for row in bad.to_dict("records")
+        for row in failed.to_dict("records")
     ]  # fmt: skip
-    good = variants[(variants["status"] == "ok") & (variants["stage"] != "")]
-    for key, part in good.groupby(list(KEYS), sort=False, dropna=False):
+    ok = variants[(variants["status"] == "ok") & (variants["stage"] != "")]
+    for key, part in ok.groupby(list(KEYS), sort=False, dropna=False):
         record: dict[str, Any] = dict(zip(KEYS, key, strict=True))
         record["model"] = record.pop("name")
-        records.append({**record, **_numbers(part), "status": "ok", "reason": ""})
+        records.append({**record, **_means_of_variant(part), "status": "ok", "reason": ""})
     data = pd.DataFrame(records, columns=list(COLUMNS))
-    # The model as trained is the same in the cells of all methods, before and after fine-tuning.
-    same = (data["amount"] == 0) & data.duplicated([*TASK, "model", "what"])
-    data = data[~same].assign(after=data["stage"] != TRAINED)
+    # The runs of all methods measure the same trained model again; one of these lines is enough.
+    repeated = (data["amount"] == 0) & data.duplicated([*TASK, "model", "what"])
+    data = data[~repeated].assign(after=data["stage"] != TRAINED)
     order = ["after", "method", "amount", "stage"]
     return data.sort_values(order, kind="stable").drop(columns="after").reset_index(drop=True)
 
 
 def named_variant(labels: Mapping[str, str]) -> str:
-    """Return what a table calls a variant, from its labels."""
+    """Return the name of a variant in the table, from its labels."""
     method, stage = labels.get("method", ""), labels.get("stage", "")
     if stage == TRAINED:
         return "as trained"
@@ -107,17 +107,19 @@ def named_variant(labels: Mapping[str, str]) -> str:
     return ", ".join(filter(None, words))
 
 
-def _numbers(part: pd.DataFrame) -> dict[str, Any]:
+def _means_of_variant(part: pd.DataFrame) -> dict[str, Any]:
+    """Return the means over the seeds of one variant; None for what was not measured."""
+
     def mean(rows: pd.DataFrame) -> float | None:
         return float(rows["value"].astype(float).mean()) if len(rows) else None
 
     split = "test" if (part["split"] == "test").any() else "validation"
-    judged = part[part["split"] == split]
-    scores = [s for s in JUDGED if (judged["metric"] == s.metric).any()]
+    of_split = part[part["split"] == split]
     means: dict[str, Any] = {"seeds": part["seed"].nunique(), "disturbed": ""}
-    if scores:
-        means["metric"] = scores[0].metric
-        means["score"] = mean(judged[judged["metric"] == scores[0].metric])
+    metrics = [score.metric for score in JUDGED if (of_split["metric"] == score.metric).any()]
+    if metrics:
+        means["metric"] = metrics[0]
+        means["score"] = mean(of_split[of_split["metric"] == metrics[0]])
     for storage in ("dense", "sparse"):
         means[storage] = mean(part[(part["metric"] == "disk_bytes") & (part["storage"] == storage)])
     means |= {metric: mean(part[part["metric"] == metric]) for metric in NUMBERS}
@@ -132,50 +134,43 @@ def _numbers(part: pd.DataFrame) -> dict[str, Any]:
 
 
 def compression_table(data: pd.DataFrame) -> Table:
-    """Build the table of every variant, by task and model."""
+    """Return the table of all variants, by task and model."""
     lines = [
-        (f"{name}, {_where(task)}", str(variant["what"]), variant)
+        (f"{name}, {_task_words(task)}", str(variant["what"]), variant)
         for task, of_task in by_place(data)
         for name in model_order([str(n) for n in of_task["model"]])
         for _, variant in of_task[of_task["model"] == name].iterrows()
     ]
     file, numbers = "file (KiB)", "numbers (thousand)"
     heads = (
-        (Column(title="score"), _score),
-        (Column(group=file, title="dense"), partial(_scaled, "dense", 1024, 1)),
-        (
-            Column(group=file, title="without zeros", key="sparse"),
-            partial(_scaled, "sparse", 1024, 1),
-        ),
-        (
-            Column(group=numbers, title="all", key="parameters"),
-            partial(_scaled, "parameters", 1e3, 1),
-        ),
-        (
-            Column(group=numbers, title="not 0", key="nonzero"),
-            partial(_scaled, "nonzero_parameters", 1e3, 1),
-        ),
-        (
-            Column(title="multiply-adds (million)", key="multiply_adds"),
-            partial(_scaled, "flops", 2e6, 2),
-        ),
-        (Column(title="time / uncompressed", key="ratio"), _ratio),
-    )
+        (Column(title="score"), _variant_score),
+        (Column(group=file, title="dense"), partial(_scaled_entry, "dense", 1024, 1)),
+        (Column(group=file, title="without zeros", key="sparse"),
+         partial(_scaled_entry, "sparse", 1024, 1)),
+        (Column(group=numbers, title="all", key="parameters"),
+         partial(_scaled_entry, "parameters", 1e3, 1)),
+        (Column(group=numbers, title="not 0", key="nonzero"),
+         partial(_scaled_entry, "nonzero_parameters", 1e3, 1)),
+        (Column(title="multiply-adds (million)", key="multiply_adds"),
+         partial(_scaled_entry, "flops", 2e6, 2)),
+        (Column(title="time / uncompressed", key="ratio"), _time_ratio_entry),
+    )  # fmt: skip
     return table_of(
         lines, heads, title="Trained models made smaller",
-        caption="Scores on the test split, means over seeds: percent of accuracy, or what a "
-        "footnote says. Both files store the same model, the second one without its zeros. "
-        "Operations with weights that are 0 count as well. Times are medians of paired samples "
-        "with their intervals; the ratio of the trained model to itself shows the noise of the "
-        "machine.", stub="variant",
+        caption="Scores are means over seeds on the test split: accuracies in percent, unless a "
+        "footnote names another metric. Both files store the same model; the second file omits "
+        "weights that are 0. Multiply-adds include those with weights that are 0. Times are "
+        "medians of paired samples with their intervals; the ratio of the trained model to itself "
+        "shows the noise of the machine.", stub="variant",
     )  # fmt: skip
 
 
-def _where(place: Place) -> str:
-    return f"{place[0]} (length {as_text(place[3])})"
+def _task_words(place: Place) -> str:
+    task, _, _, length, *_ = place
+    return f"{task} (length {as_text(length)})"
 
 
-def _score(variant: "pd.Series[Any]") -> Entry:
+def _variant_score(variant: "pd.Series[Any]") -> Entry:
     if variant["status"] != "ok":
         return failure_entry(variant)
     if pd.isna(variant["metric"]):
@@ -185,32 +180,35 @@ def _score(variant: "pd.Series[Any]") -> Entry:
     return Entry(text=score.text(value), value=value, notes=notes)
 
 
-def _scaled(column: str, by: float, digits: int, variant: "pd.Series[Any]") -> Entry:
+def _scaled_entry(column: str, by: float, digits: int, variant: "pd.Series[Any]") -> Entry:
+    """Return a number of a variant, printed as number / `by` with `digits` decimals."""
     value = variant[column]
     if pd.isna(value):
         return absent()
     return Entry(text=f"{float(value) / by:,.{digits}f}", value=float(value))
 
 
-def _ratio(variant: "pd.Series[Any]") -> Entry:
+def _time_ratio_entry(variant: "pd.Series[Any]") -> Entry:
+    """Return the time of a variant divided by that of the trained model, with its interval."""
     if pd.isna(variant["ratio"]):
         return absent()
     text, notes = f"{variant['ratio']:.2f}", tuple[str, ...]()
     if not pd.isna(variant["low"]):
         text += f" [{variant['low']:.2f}, {variant['high']:.2f}]"
     if variant["disturbed"]:
-        text, notes = f"{text} {DAGGER}", (f"{DAGGER} disturbed: {variant['disturbed']}",)
+        note = f"{DAGGER} something disturbed this time: {variant['disturbed']}"
+        text, notes = f"{text} {DAGGER}", (note,)
     return Entry(text=text, value=float(variant["ratio"]), notes=notes)
 
 
 def compression_figure(data: pd.DataFrame) -> Figure:
-    """Draw what `compression_data` returned: two panels for each task and model."""
+    """Return a figure of data from `compression_data`: two panels for each task and model."""
     methods = sorted({str(m) for m in data["method"][data["stage"] != TRAINED]})
     colors = {method: PALETTE[1 + i % (len(PALETTE) - 1)] for i, method in enumerate(methods)}
     smaller = data[["dense", "sparse"]].astype(float).min(axis=1) / 1024
     millions = data["flops"].astype(float) / 2e6
     panels = [
-        ((f"{place[-1]}, {_where(place)}", ""), part.assign(x=part[label], along=label))
+        ((f"{place[-1]}, {_task_words(place)}", ""), part.assign(x=part[label], along=label))
         for place, part in by_place(
             data.assign(**{"file (KiB)": smaller, "multiply-adds (million)": millions}),
             (*TASK, "model"),
@@ -220,27 +218,31 @@ def compression_figure(data: pd.DataFrame) -> Figure:
     return draw_panels(
         panels, partial(_draw_variants, colors=colors), plot=(3.1, 2.3),
         title=_finding(data.assign(file=smaller)) or "Trained models made smaller",
-        subtitle="hollow: compressed; filled: then fine-tuned; of two files that hold the same "
-        "model, the smaller one; operations with zeros count", handles=partial(_handles, colors),
+        subtitle="hollow points: compressed; filled points: compressed and fine-tuned; the file is "
+        "the smaller one of two that store the same model; multiply-adds include those with zeros",
+        handles=partial(_handles, colors),
     )  # fmt: skip
 
 
 def _finding(data: pd.DataFrame) -> str:
-    """Return which method makes a file smallest with at least nearly the score as trained."""
-    found = []
+    """Return a title about the smallest file of a model with nearly the score of the training."""
+    smallest = []
     for (*_, name), part in by_place(data, (*TASK, "model")):
-        whole, score = part[part["stage"] == TRAINED].head(1), part["score"].astype(float)
-        if len(whole) and pd.notna(whole["score"].iloc[0]):
-            bar, higher = (
-                float(whole["score"].iloc[0]),
-                score_of(str(part["metric"].iloc[0])).higher,
-            )
-            good = part[score >= _NEARLY * bar if higher else score * _NEARLY <= bar]
-            least = good.sort_values("file", kind="stable").iloc[0]
-            found.append((least["file"] / whole["file"].iloc[0], str(least["method"]), str(name)))
-    share, method, name = min(found, default=(1.0, "", ""))
-    end = f"{share:.0%} of its size with {method}, at {_NEARLY:.0%} of its score or more"
-    return f"The file of {name} shrinks to {end}" if share < 1 else ""
+        trained, score = part[part["stage"] == TRAINED].head(1), part["score"].astype(float)
+        if len(trained) and pd.notna(trained["score"].iloc[0]):
+            limit = float(trained["score"].iloc[0])
+            higher = score_of(str(part["metric"].iloc[0])).higher
+            good = part[score >= _NEARLY * limit if higher else score * _NEARLY <= limit]
+            best = good.sort_values("file", kind="stable").iloc[0]
+            ratio = best["file"] / trained["file"].iloc[0]
+            smallest.append((ratio, str(best["method"]), str(name)))
+    ratio, method, name = min(smallest, default=(1.0, "", ""))
+    if ratio >= 1:
+        return ""
+    return (
+        f"{method} shrinks the file of {name} to {ratio:.0%} of its size and saves at least "
+        f"{_NEARLY:.0%} of its score"
+    )
 
 
 def _handles(colors: Mapping[str, str]) -> list[Line2D]:
@@ -253,6 +255,7 @@ def _handles(colors: Mapping[str, str]) -> list[Line2D]:
 
 
 def _draw_variants(axes: Axes, data: pd.DataFrame, colors: dict[str, str]) -> None:
+    """Draw a line for each method, and a star for the trained model, in one panel."""
     score = score_of(str(data["metric"].iloc[0]))
     drawn = data[data["x"].notna() & data["score"].notna()]
     drawn = drawn.assign(y=score.factor * drawn["score"].astype(float))
@@ -279,7 +282,7 @@ section = Section(
     data=compression_data,
     table=compression_table,
     figure=PagesPart(
-        "compression-trade-off", "Quality against file and operations",
+        "compression-trade-off", "Scores against file size and multiply-adds",
         "score against the bytes of the file, and against multiply-adds", alike(compression_figure),
         panel=(*TASK, "model"), panels=_MODELS, lines=None, number="score", absent=False,
     ),

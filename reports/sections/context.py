@@ -62,11 +62,7 @@ def context_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def context_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a line for each task, model and context: the mean, its interval, and over what.
-
-    Args:
-        rows: rows from `context_rows`.
-    """
+    """Return a line for each task, model and context, with mean and interval, of `context_rows`."""
     records: list[dict[str, Any]] = []
     for key, part in rows.groupby(list(PANEL), sort=True, dropna=False):
         metrics = set(part["metric"][part["status"] == "ok"])
@@ -103,12 +99,10 @@ def _mean_columns(rows: pd.DataFrame, metric: str) -> dict[str, Any]:
 
 
 def _interval_over_tokens(value: float, metric: str, losses: pd.DataFrame) -> Interval | None:
-    """Return the interval of a single seed's score, from the losses of its single tokens.
+    """Return the interval of a single seed's score `value`, from the losses of single tokens.
 
-    Args:
-        value: the score.
-        metric: its name; the score is proportional to the loss, or an exponential of it.
-        losses: the row of the mean loss; None is returned unless there is exactly one.
+    The score is proportional to the loss, or an exponential of it. `losses` is the row of the mean
+    loss; unless there is exactly one, the result is None.
     """
     if len(losses) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Time and memory of passes: figures against length, efficiency, crossover, growth."""
+"""Show time and memory of passes: figures against length, and tables of cost."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,24 +21,26 @@ from lra.reports.tables.costs import (
 from lra.reports.tables.table import Table
 
 OVER_MODES: tuple[tuple[str, str, Callable[[Sequence[CostPoint]], Table | None], str], ...] = (
-    ("crossover", "Crossover", crossover_table, "no reference was measured in the run of a model"),
-    ("growth", "Growth", growth_table, "no model was measured at two lengths"),
-)
-"""Tables of all modes: name, heading, what builds one, and why there is none."""
+    ("crossover", "Crossover", crossover_table,
+     "no run timed a model interleaved with a reference"),
+    ("growth", "Growth", growth_table, "no model was measured at two or more lengths"),
+)  # fmt: skip
+"""Tables over all modes: name, heading, function, and the reason if the function returns None."""
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield tables and figures of every setting."""
+    """Yield the tables and figures of every setting."""
     timed = cost_rows(rows)
     if timed.empty:
-        yield LeftOut("time, memory, efficiency, crossover", "no timed passes among the rows")
+        reason = "the rows have no times of passes against length"
+        yield LeftOut("time, memory, efficiency, crossover", reason)
         return
     parts = by_setting(timed)
     for part in parts:
         points = cost_points(part.rows)
         where = f" ({part.title})" if len(parts) > 1 else ""
         for mode in modes(points):
-            yield from _of_mode(part, points, mode, where)
+            yield from _parts_of_mode(part, points, mode, where)
         for name, heading, build, why in OVER_MODES:
             table = build(points)
             if table is None:
@@ -47,9 +49,10 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
                 yield TablePart(f"{name}{part.suffix}", f"{heading}{where}", table)
 
 
-def _of_mode(
+def _parts_of_mode(
     part: ComparableRows, points: Sequence[CostPoint], mode: str, where: str
 ) -> Iterator[Part]:
+    """Yield the table and the figures of one mode; `where` ends their headings."""
     ending = f"{stem(mode)}{part.suffix}"
     table = efficiency_table(points, mode)
     remark = busy([point for point in points if point.mode == mode])

@@ -1,4 +1,4 @@
-"""What one written token costs against the context: points, the two figures' data, the table."""
+"""Show time and memory of generating one token against the length of the context."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,23 +23,23 @@ from lra.reports.tables.table import Column, Entry, Table
 
 RUNNER = "decode"
 MODES = {"state": "with a state", "recompute": "recomputed"}
-"""Modes of the runner, and how a line of that mode is called."""
+"""Modes of the runner, and the words for them in names of lines."""
 TITLES = {
-    "token_time": "Time of one token against the context",
-    "state_bytes": "State of one text against the context",
+    "token_time": "Time to generate one token against context length",
+    "state_bytes": "State of one text against context length",
 }
 PANELS = (
-    ("time of one token, median (ms)", "token_time", 1e-3),
-    ("time of one token, 95th percentile (ms)", "token_time_percentile", 1e-3),
-    ("tokens per second, all texts", "tokens_per_second", 1.0),
-    ("time to the first token (ms)", "first_token_time", 1e-3),
-    ("state of one text (KiB)", "state_bytes", 2.0**10),
-    ("peak tensor memory of one token (MiB)", "peak_tensor_bytes", MEBIBYTE),
+    ("time to generate one token, median (ms)", "token_time", 1e-3),
+    ("time to generate one token, 95th percentile (ms)", "token_time_percentile", 1e-3),
+    ("generated tokens per second, all texts of a batch", "tokens_per_second", 1.0),
+    ("time to the first generated token (ms)", "first_token_time", 1e-3),
+    ("size of the state of one text (KiB)", "state_bytes", 2.0**10),
+    ("peak tensor memory while generating one token (MiB)", "peak_tensor_bytes", MEBIBYTE),
 )
-"""Of the table: heading, metric, and its unit."""
+"""Sections of the table: heading, metric, and the factor of its unit."""
 AXES = {"token_time": "time of one token", "state_bytes": "state of one text"}
 RECOMPUTED = (0.8, 2.4)
-"""Dashes of lines without a state, which have their model's colour and no marker."""
+"""Dashes of lines of recomputed models, which have the colour of their model and no marker."""
 _NEEDED = [
     "name", "family", "options", "departures", "mode", "length", "seed", "cell", "metric", "value",
     "status", "reason", "samples", "disturbed",
@@ -48,54 +48,53 @@ _NEEDED = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodePoint:
-    """What one model costs behind one context in one mode."""
+    """Time and memory of one model in one mode, after one length of context."""
 
     name: str
-    """The model's, with its mode where nothing is remembered."""
+    """The name of the line: the model, and the mode unless it is `state`."""
     model: str
     mode: str
     length: int
     batch_size: int | None = None
     values: Mapping[str, Value] = field(default_factory=dict)
-    """By metric; `token_time` is always among them."""
+    """The value of each metric; `token_time` is always one of them."""
 
     def value(self, metric: str) -> Value:
-        """Return a number, or why there is none: where no token was timed, for that reason."""
+        """Return the value of a metric, or the reason why it is missing."""
         time = self.values["token_time"]
         if not time.ok:
             return time
-        absent = f"no {metric} row"
+        reason = f"the rows lack {metric}"
         if metric == "state_bytes" and self.mode == "recompute":
-            absent = "only the tokens are stored"
-        return self.values.get(metric, Value(status=MISSING, reason=absent))
+            reason = "recomputing has no state; it stores only the tokens"
+        return self.values.get(metric, Value(status=MISSING, reason=reason))
 
     def shown(self, metric: str) -> Value:
-        """Return the number; a state is that of one text, so it is divided by the batch size."""
+        """Return the value of a metric; the size of the state is divided by the batch size."""
         value = self.value(metric)
         if value.value is None or metric != "state_bytes":
             return value
         if self.batch_size is None:
-            return Value(
-                status=MISSING, reason="the rows lack batch_size, so the cost per text is unknown"
-            )
+            reason = "the size per text is unknown, because the rows lack batch_size"
+            return Value(status=MISSING, reason=reason)
         return Value(value=value.value / self.batch_size)
 
 
 def line_name(row: Mapping[str, Any]) -> str:
-    """Return what the line of a row is called: recomputing is named, in its last brackets."""
+    """Return the name of a row's line: the model's name, and "recomputed" in that mode."""
     mode = str(row["mode"])
     return str(row["name"]) if mode == "state" else name_with(row, MODES.get(mode, mode))
 
 
 def decode_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Select the rows of decoding."""
+    """Return the rows of decoding with a length."""
     return rows[(rows["runner"] == RUNNER) & rows["length"].notna()]
 
 
 def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
-    """Return one point per model, mode and context of one setting.
+    """Return a point for each model, mode and context length in rows of one setting.
 
-    Places with several configurations under one name are marked, not merged.
+    A point has a failed `token_time` if several configurations share the name of its model.
     """
     positions: dict[tuple[str, str, int], list[Record]] = {}
     for record in decode_rows(rows)[_NEEDED].to_dict("records"):
@@ -109,8 +108,8 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
         times = by_metric.get("token_time")
         if not times:
             continue
-        good = (r for r in by_metric.get("batch_size", []) if r["status"] == "ok")
-        sizes = sorted({int(r["value"]) for r in good})
+        ok = (r for r in by_metric.get("batch_size", []) if r["status"] == "ok")
+        sizes = sorted({int(r["value"]) for r in ok})
         problem = ambiguous(sizes, times)
         values = {metric: merge(group) for metric, group in by_metric.items()}
         points.append(DecodePoint(
@@ -122,12 +121,12 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
 
 
 def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
-    """Return the numbers of one figure: a line per model and mode, failures included.
+    """Return the data of one figure: a record for each point, also for failures.
 
     Args:
-        points: of one setting.
-        quantity: `token_time`, of a whole batch; or `state_bytes`, of one text, for the models
-            that remember.
+        points: the points of one setting.
+        quantity: `token_time` of a whole batch, or `state_bytes` of one text, for models with a
+            state.
     """
     records: list[dict[str, Any]] = []
     for name, mode in decoding_lines(points):
@@ -141,14 +140,14 @@ def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
 
 
 def decoding_lines(points: Sequence[DecodePoint]) -> list[tuple[str, str]]:
-    """Return name and mode of every line: models in their order, with a state first."""
+    """Return (name, mode) of each line in the order of models; the mode `state` comes first."""
     order = model_order([p.model for p in points])
     keys = {(order.index(p.model), p.mode != "state", p.name, p.mode) for p in points}
     return [(name, mode) for _, _, name, mode in sorted(keys)]
 
 
 def decode_looks(points: Sequence[DecodePoint], looks: Mapping[str, Look]) -> dict[str, Look]:
-    """Return the look of every line: that of its model, and for recomputing its colour, dotted."""
+    """Return the look of each line: that of its model; recomputed models have dotted lines."""
     line_looks = {}
     for point in points:
         look = looks[point.model]
@@ -157,41 +156,42 @@ def decode_looks(points: Sequence[DecodePoint], looks: Mapping[str, Look]) -> di
 
 
 def batches(points: Sequence[DecodePoint]) -> str:
-    """Return how many texts were written side by side, as words for a title."""
+    """Return the number of texts that were generated together, in words for a title."""
     sizes = sorted({p.batch_size for p in points if p.batch_size is not None})
     if not sizes:
         return "batch size not recorded"
     if sizes == [1]:
-        return "one text at a time"
-    return f"{' or '.join(map(str, sizes))} texts side by side"
+        return "one text is generated at a time"
+    return f"{' or '.join(map(str, sizes))} texts are generated together in a batch"
 
 
 def decode_table(points: Sequence[DecodePoint]) -> Table | None:
-    """Build the table of one setting: a panel per quantity, contexts as columns; None if empty."""
+    """Return the table of one setting: a section for each quantity, a column for each context."""
     if not points:
         return None
-    places = {(p.name, p.length): p for p in points}
-    shown = [(s, name, (name, metric, unit)) for s, metric, unit in PANELS
+    by_place = {(p.name, p.length): p for p in points}
+    lines = [(s, name, (name, metric, unit)) for s, metric, unit in PANELS
              for name, _ in decoding_lines(points)]  # fmt: skip
     columns = [
-        (Column(title=f"{n:,}", key=str(n)), partial(_point_entry, places, n))
+        (Column(title=f"{n:,}", key=str(n)), partial(_point_entry, by_place, n))
         for n in sorted({p.length for p in points})
     ]
     return table_of(
-        shown, columns, title="Writing token by token", stub="model, by context",
-        caption=f"Columns are lengths of the context in tokens; {batches(points)}. Each token is "
-        f"chosen from the logits and becomes the next input; the time to the first token is that "
-        f"of reading the context. The state has room for the context and the timed tokens. "
-        f"Recomputing stores only the tokens and reads all of them for each new one. Intervals of "
-        f"medians are in the CSV.",
+        lines, columns, title="Generating text token by token", stub="model, by context",
+        caption=f"Columns are lengths of the context in tokens; {batches(points)}. Each new token "
+        "is chosen from the logits and becomes the next input. The time to the first token is the "
+        "time to read the context. The state has room for the context and the timed tokens. A "
+        "recomputed model stores only the tokens and reads all of them for each new token. The CSV "
+        "has intervals of medians.",
     )  # fmt: skip
 
 
 def _point_entry(
-    places: Mapping[tuple[str, int], DecodePoint], length: int, line: tuple[str, str, float]
+    by_place: Mapping[tuple[str, int], DecodePoint], length: int, line: tuple[str, str, float]
 ) -> Entry:
+    """Return the entry of a line (name, metric, unit) at one context length."""
     name, metric, unit = line
-    if (point := places.get((name, length))) is None:
+    if (point := by_place.get((name, length))) is None:
         return absent("not run")
     value = point.shown(metric)
     if value.value is None:
@@ -211,7 +211,7 @@ def decode_figures(
     quantity: str,
     setting: str,
 ) -> list[tuple[pd.DataFrame, Figure]]:
-    """Draw what `decode_data` returned; return each page with its figure."""
+    """Return (data, figure) for each page of data from `decode_data`."""
     lines_of = {kind: [p.name for p in points if p.model in part] for kind, part in groups.items()}
     return line_figures(
         data, decode_looks(points, looks), lines_of, subtitle=f"{batches(points)}; {setting}",
@@ -221,17 +221,18 @@ def decode_figures(
 
 
 def _finding(data: pd.DataFrame, points: Sequence[DecodePoint], quantity: str) -> str:
-    """Return what a state saves at the longest context, or how many states do not grow."""
-    good = data[data["value"].notna()]
+    """Return a title: how much faster a state is, or how many models have constant states."""
+    measured = data[data["value"].notna()]
     if quantity == "state_bytes":
-        sizes = good.groupby("model", sort=False)["value"].agg(["first", "last", "size"])
+        sizes = measured.groupby("model", sort=False)["value"].agg(["first", "last", "size"])
         sizes = sizes[sizes["size"] > 1]
-        same = [str(name) for name in sizes.index[sizes["first"] == sizes["last"]]]
-        one, many = "has a state of constant size", "have states of constant size"
-        return clause(same, len(sizes), one, many) if len(sizes) else ""
-    model = {point.name: point.model for point in points}
-    named = good.assign(model=good["model"].map(model))
-    times = named.pivot(index=["length", "model"], columns="mode", values="value").dropna()
+        constant = [str(name) for name in sizes.index[sizes["first"] == sizes["last"]]]
+        one = "has a state whose size is the same at all lengths"
+        many = "have states whose size is the same at all lengths"
+        return clause(constant, len(sizes), one, many) if len(sizes) else ""
+    model_of_line = {point.name: point.model for point in points}
+    by_model = measured.assign(model=measured["model"].map(model_of_line))
+    times = by_model.pivot(index=["length", "model"], columns="mode", values="value").dropna()
     if {*times.columns} < {*MODES} or times.empty:
         return ""
     length = max(n for n, _ in times.index)
@@ -239,11 +240,14 @@ def _finding(data: pd.DataFrame, points: Sequence[DecodePoint], quantity: str) -
     if gains.min() < 1.05:
         return ""
     text = " to ".join(dict.fromkeys(significant(gain, 2) for gain in (gains.min(), gains.max())))
-    return f"At {length:,} tokens of context, a state makes a token {text} times faster"
+    return (
+        f"At {length:,} tokens of context, models with a state generate a token {text} times "
+        "faster than without"
+    )
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield table and figures of every setting."""
+    """Yield the table and the figures of each setting."""
     parts = by_setting(decode_rows(rows))
     for part in parts:
         points = decode_points(part.rows)

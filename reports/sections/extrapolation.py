@@ -42,11 +42,7 @@ def extrapolation_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a line for each task, model and length: mean and extremes over seeds, or a reason.
-
-    Args:
-        rows: rows from `extrapolation_rows`.
-    """
+    """Return means and extremes over seeds by task, model and length, of `extrapolation_rows`."""
     records: list[dict[str, Any]] = []
     for key, part in rows.groupby(list(TASK), sort=True, dropna=False):
         points = part[part["factor"].notna()]
@@ -98,11 +94,7 @@ extrapolation_figure = LineDrawing(
 
 
 def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
-    """Return (metric, table) for each score; a table has a line for each model.
-
-    Args:
-        rows: rows from `extrapolation_rows`.
-    """
+    """Return (metric, table) for each score of `rows`, which come from `extrapolation_rows`."""
     data = extrapolation_data(rows)
     tables = []
     for score in SCORES.values():

@@ -52,8 +52,9 @@ learned_span_table = Pivot(
     title="Learned spans",
     caption="Spans are in tokens, as means over seeds, without the ramp at their end. Flop of a "
     "window: the operations of one pass, in which a layer computes attention as far back as its "
-    "longest head. Flop per token: the operations if each head computes only its own span, without "
-    "position encodings and the output layer. A multiply-add counts as 2 operations.",
+    "longest head. Flop per token: the operations if each head computes only the span that it has "
+    "learned, without position encodings and the output layer. A multiply-add counts as 2 "
+    "operations.",
     columns=(
         (Column(title="mean span", key="0 mean span"), partial(_span_entry, over="mean")),
         (Column(title="longest head", key="1 longest head"), partial(_span_entry, over="max")),

@@ -1,4 +1,4 @@
-"""How many keys a query sees, by the patterns of a model's layers and heads."""
+"""Show how many keys a query attends to, by the patterns of a model's layers and heads."""
 
 from functools import partial
 
@@ -16,9 +16,9 @@ MODEL = (*TASK, "model")
 
 
 def pattern_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a line for each query of each pattern, of the first seed; or the reason why not.
+    """Return a line for each query of each pattern of the first seed, or the reason of a failure.
 
-    `kind` says which layer and head have the pattern first, where several differ.
+    The column `kind` names the first layer and head with the pattern, if they differ.
     """
     patterns = with_labels(rows[rows["runner"] == "pattern"], ("layer", "head"))
     patterns = patterns[
@@ -36,24 +36,25 @@ def pattern_data(rows: pd.DataFrame) -> pd.DataFrame:
     return patterns.loc[order, [*MODEL, "kind", "keys", "status", "reason"]]
 
 
-def _keys(data: pd.DataFrame, kind: str, over: str) -> Entry:
+def _keys_entry(data: pd.DataFrame, kind: str, over: str) -> Entry:
+    """Return the mean, minimum or maximum (`over`) of keys over the queries of one pattern."""
     part = data[data["kind"] == kind]
-    good = part[part["status"] == "ok"]
-    if good.empty:
+    counted = part[part["status"] == "ok"]
+    if counted.empty:
         return failure_entry(part.iloc[0])
-    value = float(good["keys"].agg(over))
+    value = float(counted["keys"].agg(over))
     return Entry(text=significant(value), value=value)
 
 
 pattern_table = Pivot(
     title="Keys that a query attends to",
-    caption="Statistics over the queries of one random example; each line shows one layer and "
-    "head, and stands for all with the same pattern.",
+    caption="Numbers of keys that a query attends to, over the queries of one random example. A "
+    "line is one layer and head; further layers and heads with the same pattern have no line.",
     stub="pattern",
     places=(),
     lines=lambda data: {kind or "every layer and head": kind for kind in data["kind"].unique()},
     columns=[
-        (Column(title=title, key=title), partial(_keys, over=over))
+        (Column(title=title, key=title), partial(_keys_entry, over=over))
         for title, over in (("mean", "mean"), ("fewest", "min"), ("most", "max"))
     ],
 )

@@ -1,8 +1,8 @@
-"""Final scores against cost: time of a training step, and multiply-adds of one example.
+"""Draw final scores against cost: the time of a training step, and multiply-adds of one example.
 
-The time is that of the trainings themselves, or of a step at a longer length. Multiply-adds are
-those of a forward pass at the same length, as in Lite Transformer's paper. Both others are what
-`runner=scaling` measures: its rows must be beside those of the trainings.
+The time of a step comes from the trainings themselves, or from `runner=scaling` at a longer length.
+Multiply-adds are those of a forward pass at the same length, as in Lite Transformer's paper; they
+come from `runner=scaling`, too, so the report needs rows of both runners.
 """
 
 from collections import Counter
@@ -28,86 +28,94 @@ from lra.reports.tables.places import by_place
 from lra.reports.tables.scores import TASK, score_of
 
 _NAMED = 5
-"""Models that a title names."""
+"""The most models that a title names."""
 _COUNTED = ("task", "task_version", "source", "length")
 
 
 class _Cost(NamedTuple):
-    """What scores are drawn against."""
+    """A cost on the horizontal axis."""
 
     column: str
     panel: tuple[str, ...]
-    """Columns whose values share a panel."""
+    """The columns in which panels differ."""
     axis: str
-    """May name columns of the panel."""
+    """The label of the axis; {NAME} stands for a column of the panel."""
     title: str
     subtitle: str
     given: str
-    """What a title calls it; may name columns of the panel."""
+    """The words for the cost in a title; {NAME} stands for a column of the panel."""
     label: Callable[[float], str]
-    """Of a number on the axis."""
+    """A function from a number to its label on the axis."""
 
 
 MULTIPLY_ADDS = _Cost(
     "multiply_adds", PANEL, "multiply-adds of one example (millions)",
-    "Score against multiply-adds", "counted, of a forward pass at the training length",
+    "Score against multiply-adds", "multiply-adds of a forward pass at the training length",
     "number of multiply-adds", lambda number: f"{number / 1e6:,g}",
 )  # fmt: skip
 STEP_TIME = _Cost(
-    "step_time", (*PANEL, "machine"), "time of a training step", "Score against time of a step",
-    f"median over the steps of trainings that waited for a processor at most {WAITING:.0%} of the "
-    "time", "step time", seconds,
+    "step_time", (*PANEL, "machine"), "time of a training step",
+    "Score against the time of a training step",
+    f"times are medians over steps, without trainings that waited for a processor more than "
+    f"{WAITING:.0%} of the time", "step time", seconds,
 )  # fmt: skip
 LONG_STEP_TIME = _Cost(
     "long_step_time", (*PANEL, "machine", "tokens"), "time of a training step at {tokens:,} tokens",
-    "Score against time at a longer length",
-    "medians, of one sequence; hollow: disturbed by another process",
-    "step time at {tokens:,} tokens", seconds,
+    "Score against the time of a training step at a longer length",
+    "times are medians for one sequence; hollow points: another process disturbed the time",
+    "time of a training step at {tokens:,} tokens", seconds,
 )  # fmt: skip
 
 
 def score_cost_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return score and multiply-adds of every model that has both."""
+    """Return the score and the multiply-adds of each model that has both."""
     passes = rows[
         (rows["runner"] == "scaling") & (rows["mode"] == "forward") & (rows["reference"] == "")
         & (rows["status"] == "ok")
     ]  # fmt: skip
     places = ["cell", *_COUNTED, "name"]
-    parts = [
+    flops, batch_sizes = (
         passes[passes["metric"] == metric].groupby(places)["value"].first()
         for metric in ("flops", "batch_size")
-    ]
-    counted = (parts[0] / parts[1] / 2).rename(MULTIPLY_ADDS.column).dropna()
-    return _joined(rows, counted.groupby([*_COUNTED, "name"]).mean().reset_index(), MULTIPLY_ADDS)
+    )
+    # a multiply-add is two operations
+    multiply_adds = (flops / batch_sizes / 2).rename(MULTIPLY_ADDS.column).dropna()
+    means = multiply_adds.groupby([*_COUNTED, "name"]).mean().reset_index()
+    return _join_scores(rows, means, MULTIPLY_ADDS)
 
 
 def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return score and time of a training step of every model, by the machine that trained.
+    """Return the score and the time of a training step of each model, by machine.
 
-    Trainings that other processes disturbed are left out.
+    Trainings that other processes disturbed are excluded.
     """
-    # a value of a whole training has no step
+    # rows with a step are values during a training
     trained = rows[(rows["runner"] == "train") & rows["step"].isna() & (rows["status"] == "ok")]
     timed = trained[(trained["metric"] == "train_step_time") & (trained["disturbed"] == "")]
     parts = timed[["hardware", "device", "precision"]].to_numpy()
     machines = [", ".join(dict.fromkeys(map(as_text, part))) for part in parts]
     grouped = timed.assign(machine=machines).groupby([*TASK, "name", "machine"], dropna=False)
-    return _joined(rows, grouped["value"].median().rename("step_time").reset_index(), STEP_TIME)
+    times = grouped["value"].median().rename("step_time").reset_index()
+    return _join_scores(rows, times, STEP_TIME)
 
 
 def untimed_trainings(rows: pd.DataFrame) -> Iterator[LeftOut]:
-    """Say which trainings `score_time_data` leaves out, where these are all of a model."""
+    """Yield a note about disturbed trainings, if a model has no point because of them."""
     timed = rows[(rows["metric"] == "train_step_time") & rows["step"].isna()]
-    lost = timed["disturbed"][timed["disturbed"] != ""]
-    if len(lost) and len(score_time_data(rows.assign(disturbed=""))) > len(score_time_data(rows)):
-        reason = f"{len(lost)} of {len(timed)} trainings were disturbed, as in: {lost.iloc[0]}"
+    disturbed = timed["disturbed"][timed["disturbed"] != ""]
+    all_points = score_time_data(rows.assign(disturbed=""))
+    if len(disturbed) and len(all_points) > len(score_time_data(rows)):
+        reason = (
+            f"other processes disturbed {len(disturbed)} of {len(timed)} trainings, for example: "
+            f"{disturbed.iloc[0]}"
+        )
         yield LeftOut("score-by-step-time", reason)
 
 
 def score_long_time_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return score and time of a training step of one sequence at the longest length measured.
+    """Return the score of each model, and the time of a training step of one long sequence.
 
-    That length is the longest of those at which most models have a time.
+    The length is the longest one among those at which most models were timed.
     """
     records = []
     for part in by_setting(cost_rows(rows[rows["runner"] == "scaling"])):
@@ -122,11 +130,11 @@ def score_long_time_data(rows: pd.DataFrame) -> pd.DataFrame:
                     **place, "name": point.model, "machine": part.differences, "tokens": longest,
                     "long_step_time": time.value, "disturbed": time.disturbed,
                 })  # fmt: skip
-    return _joined(rows, pd.DataFrame(records), LONG_STEP_TIME)
+    return _join_scores(rows, pd.DataFrame(records), LONG_STEP_TIME)
 
 
-def _joined(rows: pd.DataFrame, costs: pd.DataFrame, cost: _Cost) -> pd.DataFrame:
-    """Return scores with costs, of panels with two models and more."""
+def _join_scores(rows: pd.DataFrame, costs: pd.DataFrame, cost: _Cost) -> pd.DataFrame:
+    """Return costs with scores; panels with fewer than two models are dropped."""
     if costs.empty:
         return costs
     scores = score_data(rows)
@@ -143,32 +151,36 @@ def _joined(rows: pd.DataFrame, costs: pd.DataFrame, cost: _Cost) -> pd.DataFram
 def score_cost_figure(
     data: pd.DataFrame, looks: dict[str, Look], cost: _Cost = MULTIPLY_ADDS
 ) -> Figure:
-    """Draw scores against a cost: one panel per task and score."""
+    """Return a figure of scores against a cost: a panel for each task and score."""
     parts = by_place(data, cost.panel)
-    first = [*dict.fromkeys(name for _, part in parts for name in _front(part, cost))]
-    order = [*first, *(n for n in model_order([*data["model"]]) if n not in first)]
-    what = f"Best {score_of(str(data['metric'].iloc[0])).title.lower()} for a given "
-    what += cost.given.format(**data.iloc[0])
-    found = len(parts) == 1 and len(first) <= _NAMED
+    best = [*dict.fromkeys(name for _, part in parts for name in _front_models(part, cost))]
+    order = [*best, *(n for n in model_order([*data["model"]]) if n not in best)]
+    title = cost.title
+    if len(parts) == 1 and len(best) <= _NAMED:
+        metric = score_of(str(data["metric"].iloc[0])).title.lower()
+        title = f"Best {metric} for a given {cost.given.format(**data.iloc[0])}: {model_list(best)}"
     return draw_panels(
         [(panel_words(cost.panel, key), part) for key, part in parts],
-        partial(_draw, looks=named_looks(looks, order, lines=False), cost=cost),
-        title=f"{what}: {model_list(first)}" if found else cost.title, plot=(3.0, 2.3), lines=False,
-        subtitle=f"test split, means over seeds with {100 * LEVEL:g} % intervals; dashed: the best "
-        f"score for a given cost; {cost.subtitle}",
+        partial(_draw_scores, looks=named_looks(looks, order, lines=False), cost=cost),
+        title=title, plot=(3.0, 2.3), lines=False,
+        subtitle=f"scores are means over seeds on the test split, with {100 * LEVEL:g} % "
+        f"intervals; dashed line: the best score for each cost; {cost.subtitle}",
     )  # fmt: skip
 
 
-def _front(part: pd.DataFrame, cost: _Cost) -> list[str]:
+def _front_models(part: pd.DataFrame, cost: _Cost) -> list[str]:
     higher = score_of(str(part["metric"].iloc[0])).higher
     return front(part, cost.column, "score", higher=higher)
 
 
-def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look], cost: _Cost) -> dict[str, Line2D]:
+def _draw_scores(
+    axes: Axes, part: pd.DataFrame, looks: dict[str, Look], cost: _Cost
+) -> dict[str, Line2D]:
+    """Draw the points of one panel, and the front; return a handle for each model."""
     handles = {}
     key = part.iloc[0]
     score = score_of(str(key["metric"]))
-    best = part.set_index("model").loc[_front(part, cost)]
+    best = part.set_index("model").loc[_front_models(part, cost)]
     axes.plot(
         best[cost.column], score.factor * best["score"], color="0.55", linewidth=0.9,
         linestyle=(0, (4, 2)), drawstyle="steps-post", marker="", zorder=1,
@@ -184,11 +196,12 @@ def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look], cost: _Cost) -
         )  # fmt: skip
     axes.set_xlabel(cost.axis.format(**key))
     axes.set_ylabel(score.axis)
-    _scale(axes, part[cost.column], cost)
+    _scale_costs(axes, part[cost.column], cost)
     return handles
 
 
-def _scale(axes: Axes, numbers: "pd.Series[float]", cost: _Cost) -> None:
+def _scale_costs(axes: Axes, numbers: "pd.Series[float]", cost: _Cost) -> None:
+    """Make the horizontal axis logarithmic if costs differ by more than a factor of 10."""
     low, high = float(numbers.min()), float(numbers.max())
     if high > 10 * low > 0:
         axes.set_xscale("log")
@@ -198,7 +211,7 @@ def _scale(axes: Axes, numbers: "pd.Series[float]", cost: _Cost) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: cost.label(number)))
 
 
-def _section(
+def _make_section(
     name: str, cost: _Cost, data: Callable[[pd.DataFrame], pd.DataFrame], text: str
 ) -> Section:
     draw = partial(score_cost_figure, cost=cost)
@@ -206,14 +219,14 @@ def _section(
     return Section(name=name, heading=cost.title, data=data, figure=part)
 
 
-score_costs = _section(
+score_costs = _make_section(
     "score-by-multiply-adds", MULTIPLY_ADDS, score_cost_data,
     "score against multiply-adds of one example",
 )  # fmt: skip
-score_times = _section(
+score_times = _make_section(
     "score-by-step-time", STEP_TIME, score_time_data, "score against the time of a training step"
 )
-score_long_times = _section(
+score_long_times = _make_section(
     "score-by-long-step-time", LONG_STEP_TIME, score_long_time_data,
     "score against the time of a training step at a longer length",
 )  # fmt: skip

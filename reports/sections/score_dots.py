@@ -1,4 +1,4 @@
-"""Final scores of all models of a sweep as points with their intervals, the best place first."""
+"""Draw the final scores of all models as points with their intervals, the best one first."""
 
 from functools import partial
 
@@ -21,78 +21,81 @@ from lra.reports.tables.places import by_place
 from lra.reports.tables.scores import score_of
 
 _PLOT = 2.6
-"""Inches across a plot."""
+"""Width of a plot in inches."""
 _STUB = 1.2
-"""Inches of the longest line of a name."""
+"""Width in inches of the longest line of a name."""
 _LOWEST = 1.2
-"""Inches of a panel."""
+"""The least height of a panel in inches."""
 _LINE, _GAP = 1.25, 0.05
-"""Heights of a letter from one line of a name to the next, and inches between names."""
+"""Distance of two lines of a name, in heights of a letter, and of two names, in inches."""
 _EDGE = 0.6
-"""Rows between the first or last point and the border."""
+"""Distance of the first and the last point from the border, in rows."""
 _GREY = "0.45"
 MODELS = 40
-"""Of one figure."""
+"""The most models of one figure."""
 
 
 def dots_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return `score_data` of panels that have a model, and something to compare it with."""
+    """Return `score_data` of panels with at least one model and at least two scores."""
     data = score_data(rows)
     if data.empty:
         return data
-    counted = data.assign(model_here=data["baseline"] == "").groupby(list(PANEL), dropna=False)
-    comparable = counted["model_here"].transform("any") & (counted["score"].transform("count") > 1)
+    panels = data.assign(is_model=data["baseline"] == "").groupby(list(PANEL), dropna=False)
+    comparable = panels["is_model"].transform("any") & (panels["score"].transform("count") > 1)
     return data[comparable].reset_index(drop=True)
 
 
 def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
-    """Draw what `dots_data` returned: one panel per task and score, a line for each model."""
+    """Return a figure of data from `dots_data`: a panel for each task and score."""
     panels = [
         (panel_words(PANEL, key), part[part["score"].notna()])
         for key, part in by_place(data, PANEL)
     ]
     size = font_size("ticks", NAMES)
-    labels = [_labels(part, size) for _, part in panels]
-    lines = max(label.count("\n") + 1 for each in labels for label in each.values())
-    row = _LINE * lines * size / 72 + _GAP
-    high = max(_LOWEST, row * (max(map(len, labels)) + 2 * _EDGE - 1))
-    lost = data[data["score"].isna()]
+    labels = [_ordered_labels(part, size) for _, part in panels]
+    lines = max(label.count("\n") + 1 for by_name in labels for label in by_name.values())
+    row_height = _LINE * lines * size / 72 + _GAP
+    height = max(_LOWEST, row_height * (max(map(len, labels)) + 2 * _EDGE - 1))
+    without_score = data[data["score"].isna()]
     notes = [
-        f"not drawn: {', '.join(part['model'])}: {MARKS.get(str(status), status)}, {reason}"
-        for (status, reason), part in lost.groupby(["status", "reason"], sort=False)
+        f"{', '.join(part['model'])}: no point, because {MARKS.get(str(status), status)}, {reason}"
+        for (status, reason), part in without_score.groupby(["status", "reason"], sort=False)
     ]
-    grey = "; grey: baselines that need no long-range model; dashed: the best of them"
+    grey = "; grey: baselines, which need no long-range model; dashed: the best baseline"
     models = [part[part["baseline"] == ""] for _, part in panels]
     return draw_panels(
-        panels, partial(_draw, looks=looks), plot=(_PLOT, high), rows=True, lines=False,
+        panels, partial(_draw_dots, looks=looks), plot=(_PLOT, height), rows=True, lines=False,
         title=best_models(models, "score") or f"Scores of {len({*data['model']})} models",
-        subtitle=f"{data['split'].iloc[0]} split, means over seeds with {100 * LEVEL:g} % "
-        "intervals over seeds, or over examples where there is one seed"
+        subtitle=f"{data['split'].iloc[0]} split: means over seeds with {100 * LEVEL:g} % "
+        "intervals over seeds (for a single seed, over examples)"
         f"{grey if (data['baseline'] != '').any() else ''}", notes=notes,
     )  # fmt: skip
 
 
-def _labels(part: pd.DataFrame, size: float) -> dict[str, str]:
-    """Return the names of models, then of baselines, the best ones first, in lines that fit."""
+def _ordered_labels(part: pd.DataFrame, size: float) -> dict[str, str]:
+    """Return the label of each model, then of each baseline, by name: the best ones first.
+
+    Models that the style puts in an order precede the others. Long labels are broken into lines.
+    """
     baselines = dict(zip(part["model"], part["baseline"], strict=True))
     sign = -1 if score_of(str(part["metric"].iloc[0])).higher else 1
     scores = dict(zip(part["model"], sign * part["score"], strict=True))
-    asked = {n: min(current_style().rank(n), len(current_style().style.order)) for n in baselines}
-    places = {n: (bool(baselines[n]), asked[n], scores[n]) for n in baselines}
-    order = sorted(model_order([*baselines]), key=places.__getitem__)
+    ranks = {n: min(current_style().rank(n), len(current_style().style.order)) for n in baselines}
+    sort_keys = {n: (bool(baselines[n]), ranks[n], scores[n]) for n in baselines}
+    order = sorted(model_order([*baselines]), key=sort_keys.__getitem__)
     texts = {name: display_name(baselines[name].replace("_", " ") or name, {}) for name in order}
     return {name: "\n".join(wrap(text, _STUB, size, most=4)) for name, text in texts.items()}
 
 
-def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> None:
-    """Draw the point and interval of each model on a row of its own, the first on top."""
+def _draw_dots(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> None:
+    """Draw the point and the interval of each model in a separate row, the first on top."""
     size, scale = font_size("ticks", NAMES), score_of(str(part["metric"].iloc[0]))
-    labels = _labels(part, size)
+    labels = _ordered_labels(part, size)
     by_name = {str(point["model"]): point for point in part.to_dict("records")}
-    floors = part["score"][part["baseline"] != ""]
-    if len(floors):
-        floor = scale.factor * float(floors.max() if scale.higher else floors.min())
-        axes.axvline(floor, color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+    baselines = part["score"][part["baseline"] != ""]
+    if len(baselines):
+        best = scale.factor * float(baselines.max() if scale.higher else baselines.min())
+        axes.axvline(best, color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
     for place, name in enumerate(labels):
         point = by_name[name]
         look = looks.get(name, Look(_GREY, "D", ()))

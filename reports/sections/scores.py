@@ -1,4 +1,4 @@
-"""Final scores of trainings and baselines: tables, the choice of a grid, a figure of all."""
+"""Show final scores of trainings and baselines in tables and a figure."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ from lra.reports.tables.scores import score_tables, splits
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield the tables of every split, and the figure of the first."""
-    judged = splits(rows)
-    for split in judged:
+    """Yield the tables of each split, and the figure of the first split."""
+    scored_splits = splits(rows)
+    for split in scored_splits:
         for metric, table in score_tables(rows, split):
             name = metric.replace("_", "-")
             heading = f"{metric.replace('_', ' ').capitalize()}, {split} split"
             yield TablePart(name if split == "test" else f"{name}-{stem(split)}", heading, table)
     yield from best_on_validation(rows)
     yield from score_dots(rows)
-    if "test" not in judged:
-        yield LeftOut("accuracy", "no final accuracy on the test split among the rows")
+    if "test" not in scored_splits:
+        yield LeftOut("accuracy", "the rows have no final accuracy on the test split")

@@ -1,4 +1,4 @@
-"""How far trained models look: a point for each head, and the spans of whole models."""
+"""Show over which distances trained models depend on tokens, for each head and whole models."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ from lra.reports.tables.table import Column, Entry
 MEASURES = ("attention", "gradient", "occlusion")
 LABELS = ("measure", "layer", "head")
 _PLOT = (3.3, 2.2)
-"""Inches, of few columns; more need more width."""
+"""Width and height of a plot with few columns, in inches."""
 
 
 span_data = SeedMeans(metrics=["span"], labels=LABELS, value="span")
@@ -35,9 +35,9 @@ def span_figure(
     looks: dict[str, Look],
     *,
     title: str = "How far trained models look",
-    subtitle: str = "layers: a point for each head; gradient and occlusion: the whole model",
+    subtitle: str = "layers: each point is a head; gradient and occlusion: the whole model",
 ) -> Figure:
-    """Draw what `span_data` returns: one panel per task, models side by side in each column."""
+    """Return a figure of data from `span_data`: a panel for each task, a column for each layer."""
     drawn = data[data["span"].notna()]
     names = model_order([*drawn["model"].astype(str)])
     looks, places = named_looks(looks, names, lines=False), by_place(drawn)
@@ -45,13 +45,14 @@ def span_figure(
     plot = (max(_PLOT[0], 0.55 * columns), _PLOT[1])
     return draw_panels(
         [(place_words(TASK, place), part) for place, part in places],
-        partial(_draw, looks=looks), subtitle=subtitle, plot=plot, across=2 if plot == _PLOT else 1,
-        title=_longest(drawn) if len(places) == 1 and len(names) > 1 else title,
+        partial(_draw_spans, looks=looks), subtitle=subtitle, plot=plot,
+        across=2 if plot == _PLOT else 1,
+        title=_longest_title(drawn) if len(places) == 1 and len(names) > 1 else title,
     )  # fmt: skip
 
 
-def _longest(data: pd.DataFrame) -> str:
-    """Return the models that look farthest, by occlusion or else by their heads."""
+def _longest_title(data: pd.DataFrame) -> str:
+    """Return a title with the longest spans of models, by occlusion or else by their heads."""
     whole = data[(data["head"] == ALL) & (data["measure"] == "occlusion")]
     spans = (whole if len(whole) else data).groupby("model")["span"].max().astype(float)
     longest = spans.sort_values(ascending=False, kind="stable")[:FEW]
@@ -59,7 +60,8 @@ def _longest(data: pd.DataFrame) -> str:
     return f"Longest span {'by occlusion' if len(whole) else 'of a head'}: {', '.join(texts)}"
 
 
-def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+def _draw_spans(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    """Draw one panel; models are side by side in each column. Return their legend handles."""
     heads = data[(data["head"] != ALL) & (data["layer"] != ALL)]
     layers = sorted({int(layer) for layer in heads["layer"]})
     whole = [m for m in MEASURES[1:] if m in set(data["measure"])]
@@ -69,13 +71,14 @@ def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, L
     for number, name in enumerate(names):
         look = looks[name]
         offset = 0.7 * ((number + 0.5) / len(names) - 0.5)
-        mine = data[data["model"] == name]
+        of_model = data[data["model"] == name]
+        is_head = of_model["head"] != ALL
         x, spans = [], []
         for column, title in enumerate(columns):
             if column < len(layers):
-                points = mine[(mine["head"] != ALL) & (mine["layer"] == str(layers[column]))]
+                points = of_model[is_head & (of_model["layer"] == str(layers[column]))]
             else:
-                points = mine[(mine["measure"] == title) & (mine["head"] == ALL)]
+                points = of_model[~is_head & (of_model["measure"] == title)]
             spans += [float(value) for value in points["span"]]
             x += [column + offset] * len(points)
         (handles[name],) = axes.plot(
@@ -99,19 +102,19 @@ def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, L
     return handles
 
 
-def _attention(data: pd.DataFrame, end: str = "") -> Entry:
-    """Return the mean over heads, or the span of the head at one end, `min` or `max`."""
+def _attention_entry(data: pd.DataFrame, end: str = "") -> Entry:
+    """Return the mean span over heads; with `end` = `min` or `max`, the shortest or longest."""
     heads = data[(data["head"] != ALL) & data["span"].notna()]["span"].astype(float)
     value = float(heads.agg(end)) if end and len(heads) else None
-    return _whole(data, "attention", value)
+    return _model_entry(data, "attention", value)
 
 
-def _whole(data: pd.DataFrame, measure: str, value: float | None = None) -> Entry:
-    """Return a value, else that of the whole model, or why there is none."""
+def _model_entry(data: pd.DataFrame, measure: str, value: float | None = None) -> Entry:
+    """Return `value`, or if it is None, the span of the whole model, or the reason of a failure."""
     rows = data[(data["measure"] == measure) & (data["head"] == ALL)]
-    good = rows[rows["span"].notna()]
-    if value is None and len(good):
-        value = float(good["span"].iloc[0])
+    measured = rows[rows["span"].notna()]
+    if value is None and len(measured):
+        value = float(measured["span"].iloc[0])
     if value is not None:
         return Entry(text=significant(value), value=value)
     failed = data[(data["measure"] == ALL) & (data["status"] != "ok")]
@@ -120,16 +123,17 @@ def _whole(data: pd.DataFrame, measure: str, value: float | None = None) -> Entr
 
 span_table = Pivot(
     title="How far trained models look",
-    caption="Distances in tokens, means over seeds. Attention: the mean distance between a query "
-    "and its keys, weighted by the attention weights of a head. Gradient: the mean distance, "
-    "weighted by the norm of the gradient of the prediction. Occlusion: the shortest distance "
-    "beyond which all tokens can be replaced without a change of the predictions.",
+    caption="Numbers are distances in tokens, as means over seeds. Attention: the mean distance "
+    "between a query and its keys, weighted by the attention weights of a head. Gradient: the mean "
+    "distance of tokens from the prediction, weighted by the norm of the gradient of the "
+    "prediction. Occlusion: the shortest distance beyond which all tokens can be replaced without "
+    "changing the predictions.",
     columns=(
-        (Column(title="attention, mean"), _attention),
-        (Column(title="attention, nearest head"), partial(_attention, end="min")),
-        (Column(title="attention, farthest head"), partial(_attention, end="max")),
-        (Column(title="gradient"), partial(_whole, measure="gradient")),
-        (Column(title="occlusion"), partial(_whole, measure="occlusion")),
+        (Column(title="attention, mean"), _attention_entry),
+        (Column(title="attention, nearest head"), partial(_attention_entry, end="min")),
+        (Column(title="attention, farthest head"), partial(_attention_entry, end="max")),
+        (Column(title="gradient"), partial(_model_entry, measure="gradient")),
+        (Column(title="occlusion"), partial(_model_entry, measure="occlusion")),
     ),
 )
 section = Section(
@@ -138,7 +142,8 @@ section = Section(
     data=span_data,
     table=span_table,
     figure=PagesPart(
-        "span", "Spans by layer and head", "spans in tokens by layer and measure", span_figure,
+        "span", "Spans of attention by layer and head",
+        "spans in tokens, by layer of the model and by measure", span_figure,
         panel=TASK, number="span",
     ),
 )  # fmt: skip

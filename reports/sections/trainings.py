@@ -1,4 +1,4 @@
-"""Further parts of trainings: learned spans, widths of keys, scores against costs."""
+"""Show further results of trainings: learned spans, widths of keys, scores against costs."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ from lra.reports.sections.section import Part
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield what trainings show."""
+    """Yield the tables and figures of trainings, except their scores and losses."""
     yield from learned_spans(rows)
     yield from score_times(rows)
     yield from untimed_trainings(rows)

@@ -1,4 +1,4 @@
-"""Searches over options: what tuning gave and cost, and how far the comparison carries."""
+"""Show hyperparameter searches: gains, costs, sensitivity to options, and comparisons."""
 
 from collections.abc import Iterator
 
@@ -19,27 +19,28 @@ from lra.reports.tables.searches import RUNNER, Searches
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield the tables and figures of every metric that a search chose by."""
+    """Yield the tables and figures for each metric by which a search chose options."""
     if not (rows["runner"] == RUNNER).any():
         return
     searches = Searches(rows)
     if searches.trials.empty:
-        yield LeftOut("tuning", "no trial of the search has ended")
+        yield LeftOut("tuning", "the search has no finished trial yet")
         return
     for metric in searches.trials["metric"].unique():
-        yield from _of_metric(searches, str(metric))
+        yield from _parts_of_metric(searches, str(metric))
 
 
-def _of_metric(searches: Searches, metric: str) -> Iterator[Part]:
+def _parts_of_metric(searches: Searches, metric: str) -> Iterator[Part]:
+    """Yield the tables and figures of the searches that chose by one metric."""
     name = metric.replace("_", "-")
     yield TablePart(f"tuned-{name}", "Tuned", tuned_table(searches, metric))
     yield PagesPart(
-        f"tuning-curve-{name}", "Tuning curves", "best validation score of k trials",
+        f"tuning-curve-{name}", "Tuning curves", "best validation score of k trials against k",
         curve_figure, panel=CURVE_PANEL, along="k", data=curve_data(searches, metric),
     )  # fmt: skip
     yield PagesPart(
         f"tuning-options-{name}", "Sensitivity to each option",
-        "validation scores of trials against each option that was searched",
+        "validation scores of trials against the value of each searched option",
         point_figure, panel=POINT_PANEL, along="setting",
         data=point_data(searches, metric), absent=True,
     )  # fmt: skip

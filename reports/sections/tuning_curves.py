@@ -1,4 +1,4 @@
-"""Tuning curves by family: best validation score of k trials, against k and against cost."""
+"""Draw tuning curves: the best validation score of k trials, against k and against cost."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -34,30 +34,30 @@ COSTS = {
     "hours": ("hours", "hours of training"),
     "multiply-adds": ("multiply-adds", "multiply-adds of training"),
 }
-"""What trials are counted in, and what an axis of it is called."""
+"""Budgets of a search: the words for a budget, and the label of its axis."""
 CURVE_PANEL = (*PLACE, "metric", "against")
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Curve(NamedTuple):
-    """What is known of one arm's best of k trials."""
+    """The tuning curve of one arm."""
 
     arm: tuple[Any, ...]
     curve: TuningCurve
     expected: Any
-    """The mean best of k; array [n]."""
+    """The mean of the best of k trials; array (n)."""
     note: str
-    """Why it is no median of independent draws, or has no band."""
+    """Why the curve has no band, or is not a median of independent draws; "" otherwise."""
     costs: dict[str, float]
-    """Of a trial, by `COSTS`; NaN where it is not known."""
+    """The mean cost of a trial, by key of `COSTS`; NaN if it is unknown."""
 
     @property
     def banded(self) -> bool:
-        """Whether it has a band that holds for all k at once."""
+        """Whether the curve has a band for all k at once."""
         return not self.note
 
     def at_costs(self, budget: str, costs: Array) -> TuningCurve:
-        """Return the points of the curve that cost at most so much; at least one trial."""
+        """Return the curve at these `costs`: with the most trials they pay for, at least one."""
         counts = np.maximum(1, (costs / self.costs[budget] + 1e-9).astype(int))
         return TuningCurve(*(line[np.minimum(counts, len(line)) - 1] for line in self.curve))
 
@@ -75,28 +75,31 @@ def arm_curves(searches: Searches, metric: str) -> Iterator[Curve]:
             expected = np.full_like(curve.best, np.nan)
             why = "rungs" if rungs else f"search={trials['sampler'].iloc[0]}"
             over = f"{len(by_study)} searches" if len(by_study) > 1 else "one search"
-            band = "a t interval at each k" if len(by_study) >= STUDIES else "no band"
-            note = f"Trials depend on each other ({why}): best so far, mean over {over}, {band}."
+            band = "t intervals at each k" if len(by_study) >= STUDIES else "no band"
+            note = (
+                f"Trials depend on each other ({why}), so the curve is the best score so far, as a "
+                f"mean over {over} with {band}."
+            )
         else:
             curve = tuning_curve(scores, metric)
             expected = expected_best(scores, metric)
             note = ABSENT if np.isnan(curve.low).all() else ""
-        yield Curve(arm, curve, expected, note, _costs(trials))
+        yield Curve(arm, curve, expected, note, _mean_costs(trials))
 
 
-def _costs(trials: pd.DataFrame) -> dict[str, float]:
-    """Return the mean costs of a trial, all of its rungs and seeds together."""
-    taken = of_trials(trials[trials["trial"] > 0]).mean()
-    alone = trials["device"].nunique() == 1 and not any(trials["disturbed"])
+def _mean_costs(trials: pd.DataFrame) -> dict[str, float]:
+    """Return the mean cost of a trial with its rungs; hours only from one undisturbed machine."""
+    means = of_trials(trials[trials["trial"] > 0]).mean()
+    hours_known = trials["device"].nunique() == 1 and not any(trials["disturbed"])
     return {
         "trials": 1.0,
-        "hours": float(taken["time"]) / 3600 if alone else float("nan"),
-        "multiply-adds": float(taken["multiply_adds"]),
+        "hours": float(means["time"]) / 3600 if hours_known else float("nan"),
+        "multiply-adds": float(means["multiply_adds"]),
     }
 
 
 def curve_data(searches: Searches, metric: str) -> pd.DataFrame:
-    """Return the points of all curves, against trials and against every cost that is known."""
+    """Return the points of all curves, against trials and against each known cost."""
     records, curves = [], [*arm_curves(searches, metric)]
     for against in COSTS:
         for arm, curve, expected, note, costs in curves:
@@ -110,25 +113,25 @@ def curve_data(searches: Searches, metric: str) -> pd.DataFrame:
                 })  # fmt: skip
     columns = [*ARM, "metric", "against", "k", "x", "value", "low", "high", "expected", "note"]
     data = pd.DataFrame(records, columns=columns)
-    return data.sort_values([*PLACE], ignore_index=True)  # and then as they are: it is stable
+    return data.sort_values([*PLACE], ignore_index=True)  # stable: arms keep their order
 
 
 def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
-    """Draw what `curve_data` returned: a panel for each place and cost."""
-    drawn_alone = data["note"].isin(["", ABSENT])
-    words = "median of the best of k trials" if drawn_alone.any() else "best of k trials"
+    """Return a figure of data from `curve_data`: a panel for each place and cost."""
+    independent_draws = data["note"].isin(["", ABSENT])
+    words = "median of the best of k trials" if independent_draws.any() else "best of k trials"
     if (data["note"] == "").any():
-        words += f"; {100 * LEVEL:g} % bands, for all k at once"
+        words += f"; {100 * LEVEL:g} % bands, which hold for all k together"
     parts = by_place(data, CURVE_PANEL)
     places = [*dict.fromkeys(place_title(key) for key, _ in parts)]
     ends = [at_end(part, "k") for key, part in parts if key[-1] == "trials"]
-    found = best_models(ends) if len(places) == 1 else ""
+    finding = best_models(ends) if len(places) == 1 else ""
     looks = named_looks(looks_of(data, given), model_order([*data["model"]]), lines=True)
     return draw_panels(
         [((f"by {COSTS[key[-1]][0]}" if len(places) == 1 else place_title(key), ""), part)
          for key, part in parts],
         partial(_draw_panel, looks=looks), plot=(2.3, 1.9), across=data["against"].nunique(),
-        title=f"After {ends[0]['k'].iloc[0]} trials, {found}" if found else "Tuning curves",
+        title=f"After {ends[0]['k'].iloc[0]} trials, {finding}" if finding else "Tuning curves",
         subtitle=f"{', '.join(places) if len(places) == 1 else ''}, validation split; {words}",
         notes=[note for note in dict.fromkeys(data["note"]) if note],
     )  # fmt: skip
@@ -136,12 +139,12 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
 
 def _draw_panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
     score, against = score_of(str(part["metric"].iloc[0])), str(part["against"].iloc[0])
-    axes.set_ylim(*_limits(part, score.factor))
-    part, unit = _scaled(part)
+    axes.set_ylim(*_vertical_limits(part, score.factor))
+    part, unit = _scale_costs(part)
     axes.set_xlabel(f"{COSTS[against][1]}{unit}")
     axes.set_ylabel(f"best {score.axis}")
     handles = {
-        name: _draw(axes, part[part["model"] == name], looks[name], name, score)
+        name: _draw_curve(axes, part[part["model"] == name], looks[name], name, score)
         for name in model_order([*part["model"]])
     }
     if against == "trials":
@@ -150,29 +153,29 @@ def _draw_panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> dict[
 
 
 def looks_of(data: pd.DataFrame, given: dict[str, Look]) -> dict[str, Look]:
-    """Return how arms are drawn; one that no row is called after has a look by its own name."""
+    """Return the looks of arms: those that are `given`, and new ones for all other arms."""
     return looks([*dict.fromkeys(data["model"])]) | given
 
 
-def _scaled(part: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return costs in thousands, millions and so on, and what that is called."""
+def _scale_costs(part: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return costs divided by a thousand, a million and so on, and the unit, as in " (10⁶)"."""
     power = 3 * int(np.log10(float(part["x"].max())) // 3)
     if power <= 0:
         return part, ""
     return part.assign(x=part["x"] / 10.0**power), f" (10{str(power).translate(_RAISED)})"
 
 
-def _limits(part: pd.DataFrame, factor: float) -> tuple[float, float]:
-    """Return the ends of the vertical axis: finite, where a band may reach to infinity."""
+def _vertical_limits(part: pd.DataFrame, factor: float) -> tuple[float, float]:
+    """Return finite ends of the vertical axis, although a band may reach to infinity."""
     numbers = factor * part[["value", "low", "high"]].to_numpy(dtype=float)
     numbers = numbers[np.isfinite(numbers)]
     low, high = float(numbers.min()), float(numbers.max())
-    room = 0.04 * (high - low or abs(high) or 1.0)
-    return low - room, high + room
+    margin = 0.04 * (high - low or abs(high) or 1.0)
+    return low - margin, high + margin
 
 
-def _draw(axes: Axes, line: pd.DataFrame, look: Look, name: str, score: Score) -> Line2D:
-    """Draw one curve with its band; the vertical limits are set."""
+def _draw_curve(axes: Axes, line: pd.DataFrame, look: Look, name: str, score: Score) -> Line2D:
+    """Draw one curve with its band, cut at the vertical limits; return its handle."""
     factor, limits = score.factor, axes.get_ylim()
     x = line["x"].to_numpy(dtype=float)
     best, low, high = (factor * line[c].to_numpy(dtype=float) for c in ("value", "low", "high"))

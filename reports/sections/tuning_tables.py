@@ -1,4 +1,4 @@
-"""Tables of a search: what tuning gave and cost, how wide the good options are, who is ahead."""
+"""Make the tables of a hyperparameter search: gains, costs, ranges of good options, comparisons."""
 
 import math
 from collections.abc import Collection, Iterator, Sequence
@@ -51,34 +51,36 @@ from lra.reports.tables.table import Column, Entry, Table
 
 _PERCENT = f"{100 * LEVEL:g} %"
 _TOP = 4
-"""Trials whose spread is compared with the error of one score."""
+"""The table shows the best trial and the fourth, so that readers can compare their difference with
+the standard deviation over seeds."""
 _BEGAN = ("untuned", "gain")
-"""Columns of options that a search began from, which it may have left out."""
+"""Columns about the untuned options, which are omitted if the search did not train these."""
 _TRAINED = {"ok", "diverged"}
-"""Ends of trainings that took what they were given."""
+"""Statuses of trials that count as finished."""
 
 
 def tuned_table(searches: Searches, metric: str) -> Table:
-    """Build the table of every arm: tuned and untuned scores, choice, trials, costs, marks."""
+    """Return the table with a line for each arm: tuned and untuned scores, choice and costs."""
     score, arms = score_of(metric), searches.per_arm(metric)
-    finished = {arm: _finished(trials) for arm, trials in arms}
-    tuned, marks = _ranked_by_place(searches, score, [arm for arm, _ in arms])
+    finished = {arm: _count_finished(trials) for arm, trials in arms}
+    tuned, marks = _rank_by_place(searches, score, [arm for arm, _ in arms])
     lines: list[tuple[Arm, list[Entry]]] = []
     for arm, trials in arms:
         choices = searches.choices.get(arm, [])
-        untuned = _scored(searches, arm, score, tuned=False)
-        there = whole(trials, untuned=True)
-        best = float(searches.chosen(there, arm)["score"].mean())
+        untuned = _final_entry(searches, arm, score, tuned=False)
+        full_trials = whole(trials, untuned=True)
+        best = float(searches.chosen(full_trials, arm)["score"].mean())
         again = float(searches.final(arm, metric, "validation")["value"].mean())
-        beside = {count for other, count in finished.items() if other[:-1] == arm[:-1]}
+        counts = {count for other, count in finished.items() if other[:-1] == arm[:-1]}
         lines.append((arm, [
-            _marked(tuned[arm], choices, beside), untuned,
-            _difference(searches, tuned[arm], untuned, score),
+            _add_marks(tuned[arm], choices, counts), untuned,
+            _difference_entry(searches, tuned[arm], untuned, score),
             _with_deviation(_number(best, score), searches.deviation(arm, metric), score),
-            _number(_fourth(there, score), score), _number(again, score),
-            _number(best - again, score, sign="+"), _chosen_options(choices), *_costs(trials),
+            _number(_fourth_score(full_trials, score), score), _number(again, score),
+            _number(best - again, score, sign="+"), _chosen_options(choices),
+            *_cost_entries(trials),
         ]))  # fmt: skip
-    began = any(entries[1].status == "ok" for _, entries in lines)
+    has_untuned = any(untuned.status == "ok" for _, (_, untuned, *_) in lines)
     columns = [
         Column(title=title, group=group, words=title == "chosen options")
         for group, titles in (
@@ -89,7 +91,7 @@ def tuned_table(searches: Searches, metric: str) -> Table:
         )
         for title in titles
     ]
-    shown = [began or column.title not in _BEGAN for column in columns]
+    shown = [has_untuned or column.title not in _BEGAN for column in columns]
     rows = [_line(arm, *compress(entries, shown)) for arm, entries in lines]
     for place in dict.fromkeys(arm[:-1] for arm, _ in lines):
         first = next(arm for arm, _ in lines if arm[:-1] == place)
@@ -98,165 +100,167 @@ def tuned_table(searches: Searches, metric: str) -> Table:
             rest = [Entry(text="")] * (sum(shown) - 1)
             entries = (_number(value, score), *rest)
             rows.append((place_title(first, data=True), f"best baseline: {name}", entries))
-    rows.sort(key=lambda row: row[0])  # stable: baselines stay behind their models
+    rows.sort(key=lambda row: row[0])  # the sort is stable: baselines stay after their models
     return listed_table(
         rows, [*compress(columns, shown)], title=f"{score.title} after tuning",
         caption=_caption(searches, metric, marks),
-        brief=f"Numbers are {score.unit}, test split; options chosen on validation.",
+        brief=f"Test scores are {score.unit}; options were chosen on the validation split.",
     )  # fmt: skip
 
 
-def _ranked_by_place(
+def _rank_by_place(
     searches: Searches, score: Score, arms: Sequence[Arm]
 ) -> tuple[dict[Arm, Entry], str]:
-    """Return the tuned scores of arms, ranked at each place, and what their marks mean."""
-    found, said = dict[Arm, Entry](), dict[str, None]()
+    """Return the tuned score of each arm, ranked on each task, and sentences about the marks."""
+    entries, sentences = dict[Arm, Entry](), dict[str, None]()
     for place in dict.fromkeys(arm[:-1] for arm in arms):
-        here = [arm for arm in arms if arm[:-1] == place]
-        floors = [*searches.baselines(here[0], score.metric, "test").values()]
-        lines = [[_scored(searches, arm, score)] for arm in here]
+        same_place = [arm for arm in arms if arm[:-1] == place]
+        floors = [*searches.baselines(same_place[0], score.metric, "test").values()]
+        lines = [[_final_entry(searches, arm, score)] for arm in same_place]
         lines, marks = rank_columns(lines, score.decimals, higher=score.higher, floors=[floors])
-        found |= {arm: line[0] for arm, line in zip(here, lines, strict=True)}
-        said[marks] = None
-    return found, " ".join(filter(None, said))
+        entries |= {arm: entry for arm, [entry] in zip(same_place, lines, strict=True)}
+        sentences[marks] = None
+    return entries, " ".join(filter(None, sentences))
 
 
 def _line(arm: Arm, *entries: Entry, rung: str = "") -> tuple[str, str, tuple[Entry, ...]]:
-    """Return a line of an arm, under the heading of its place."""
+    """Return a line of an arm: the heading of its place, its title and its entries."""
     title = f"{arm[-1]}, rung {rung}" if rung else str(arm[-1])
     return place_title(arm, data=True), title, entries
 
 
 def _caption(searches: Searches, metric: str, marks: str) -> str:
+    """Return the caption of the table of tuned scores; `marks` are sentences about ranks."""
     trials = searches.trials[searches.trials["metric"] == metric]
     samplers = ", ".join(sorted(set(trials["sampler"])))
-    per = trials[trials["trial"] > 0].groupby([*PLACE, "model", "study"], dropna=False)["trial"]
-    sizes = sorted(set(per.nunique()))
+    drawn = trials[trials["trial"] > 0].groupby([*PLACE, "model", "study"], dropna=False)
+    sizes = sorted(set(drawn["trial"].nunique()))
     count = "–".join(str(size) for size in dict.fromkeys((sizes[0], sizes[-1]))) if sizes else "no"
     seeds = searches.finals[metric, "test"]["seed"].nunique()
     text = (
-        f"Numbers are {score_of(metric).unit}. Options are chosen by the "
-        f"{metric.replace('_', ' ')} of the validation split, among {count} trials of each model "
-        f"and study (search={samplers})"
-        f"{' and the untuned options' * bool((trials['trial'] == 0).any())}; the chosen ones are "
-        "trained again with other seeds and scored on test. "
+        f"Numbers are {score_of(metric).unit}. The search (search={samplers}) chose the options of "
+        f"a model by the {metric.replace('_', ' ')} on the validation split, in each study among "
+        f"{count} trials{' and the untuned options' * bool((trials['trial'] == 0).any())}. The "
+        "chosen options were trained again with other seeds and scored on the test split. "
     )
     if searches.studies >= STUDIES:
-        text += f"Means over {searches.studies} searches with {_PERCENT} t intervals, which "
-        text += "include tuning. "
+        text += f"Test scores are means over {searches.studies} searches with {_PERCENT} t "
+        text += "intervals, which include the variance of the search. "
     else:
         text += (
-            f"Means over {seeds} final seed{'s' * (seeds != 1)} with {_PERCENT} intervals, which "
-            f"do not include the variance of the search: search.studies={STUDIES} and more do. "
+            f"Test scores are means over {seeds} final seed{'s' * (seeds != 1)} with {_PERCENT} "
+            "intervals, which exclude the variance of the search; "
+            f"search.studies={STUDIES} or more would include it. "
         )
     text += (
-        "A failed training or trial counts as the worst score. In parentheses, the standard "
-        "deviation of the validation score over the final seeds of the chosen options: trials "
-        "among the best four that differ by less are equally good. "
+        "A failed training or trial counts as the worst score. Parentheses after the best trial "
+        "hold the standard deviation of the validation score over the final seeds of the chosen "
+        "options. If the best and the fourth trial differ by less, they are equally good. "
     )
     if (trials["trial"] == 0).any():
         text += (
-            "The untuned options were not drawn by the search, so they do not count as a trial, "
-            "here and in curves and windows. A drawn trial with the same options does count; "
-            "among the four best, and in the costs, the two count once. "
+            "The untuned options were not drawn by the search, so this table, the curves and the "
+            "windows do not count them as a trial. If the search also drew these options, that "
+            "trial counts, and the costs count both as one. "
         )
     devices = sorted(set(trials["device"]))
     machine = devices[0] if len(devices) == 1 else f"{len(devices)} kinds of machine"
     return f"{text}{marks} ".lstrip() + (
-        "Optimism: the validation score of the chosen trial minus that of the same options "
-        f"trained again. Steps, hours of training ({machine}) and multiply-adds are those of all "
-        "trials, including the untuned one."
+        "Optimism: the validation score of the chosen trial minus the validation score of the same "
+        f"options trained again. Steps, hours of training ({machine}) and multiply-adds are sums "
+        "over all trials, including the one with the untuned options."
     )
 
 
-def _scored(searches: Searches, arm: Arm, score: Score, *, tuned: bool = True) -> Entry:
-    """Return the mean final score on test, over seeds or, of several studies, over these."""
+def _final_entry(searches: Searches, arm: Arm, score: Score, *, tuned: bool = True) -> Entry:
+    """Return the mean final test score over seeds or, with several studies, over studies."""
     result = entry(searches.final(arm, score.metric, "test", tuned=tuned), score)
-    many, interval = searches.studies >= STUDIES, result.interval
-    count = searches.studies if many else searches.finals[score.metric, "test"]["seed"].nunique()
-    text = result.text.replace(f"; {count} seeds", "")  # which the caption says
-    if many and interval is not None and interval.source is Uncertainty.seeds:
-        interval, text = (
-            replace(interval, source=_over(searches)),
-            text.replace(" seeds", " studies"),
-        )
+    several, interval = searches.studies >= STUDIES, result.interval
+    seeds = searches.finals[score.metric, "test"]["seed"].nunique()
+    usual_count = searches.studies if several else seeds
+    text = result.text.replace(f"; {usual_count} seeds", "")  # the caption has this number
+    if several and interval is not None and interval.source is Uncertainty.seeds:
+        interval = replace(interval, source=_interval_source(searches))
+        text = text.replace(" seeds", " studies")
     return replace(result, text=text, interval=interval)
 
 
-def _over(searches: Searches) -> Uncertainty:
-    """Return what an interval of tuned scores accounts for."""
+def _interval_source(searches: Searches) -> Uncertainty:
+    """Return what an interval of tuned scores accounts for: studies if there are enough of them."""
     return Uncertainty.studies if searches.studies >= STUDIES else Uncertainty.seeds
 
 
-def _marked(result: Entry, choices: Sequence[SearchChoice], finished: Collection[int]) -> Entry:
+def _add_marks(result: Entry, choices: Sequence[SearchChoice], finished: Collection[int]) -> Entry:
+    """Return an entry with the warnings of its searches; `finished` are counts of trials."""
     marks = [mark for choice in choices for mark in choice.marks]
     if len(finished) > 1:
         counts = ", ".join(map(str, sorted(finished)))
-        marks.append(("unequal_budgets", f"models differ in finished trials ({counts})"))
+        text = f"the models of this task have different numbers of finished trials ({counts})"
+        marks.append(("unequal_budgets", text))
     sentences = [text for _, text in marks]
     sentences += [choice.reason for choice in choices if choice.trial is None]
     facts = {**result.facts, "marks": " ".join(sorted({name for name, _ in marks}))}
     return replace(result, notes=(*result.notes, *dict.fromkeys(sentences)), facts=facts)
 
 
-def _finished(trials: pd.DataFrame) -> int:
-    """Return how many trials were trained as far as they were to be, or diverged before."""
+def _count_finished(trials: pd.DataFrame) -> int:
+    """Return how many trials were trained as long as planned, or diverged before."""
     drawn = trials[trials["trial"] > 0].groupby(["study", "trial"])["status"]
     return sum({*statuses} <= _TRAINED for _, statuses in drawn)
 
 
-def _known(value: float, text: str) -> Entry:
+def _entry_unless_nan(value: float, text: str) -> Entry:
     return absent() if math.isnan(value) else Entry(text=text, value=value)
 
 
 def _number(value: float, score: Score, sign: str = "") -> Entry:
-    return _known(value, score.text(value, sign))
+    return _entry_unless_nan(value, score.text(value, sign))
 
 
 def _with_deviation(best: Entry, deviation: float, score: Score) -> Entry:
-    """Return the score of a trial with the deviation that another seed leaves it."""
+    """Return the score of a trial followed by its standard deviation over seeds, if known."""
     if best.value is None or math.isnan(deviation):
         return best
     text = f"{best.text} ({_number(deviation, score).text})"
     return replace(best, text=text, facts={"standard_deviation": deviation})
 
 
-def _fourth(trials: pd.DataFrame, score: Score) -> float:
-    """Return the score of the fourth best options, mean over studies; NaN of fewer."""
+def _fourth_score(trials: pd.DataFrame, score: Score) -> float:
+    """Return the score of the fourth best options, as a mean over studies; NaN if there is none."""
     ordered = trials.dropna(subset="score").sort_values("score", ascending=not score.higher)
     ordered = ordered.drop_duplicates(["study", "setting"])
-    found = [*ordered.groupby("study")["score"].nth(_TOP - 1)]
-    return fmean(found) if found else math.nan
+    scores = [*ordered.groupby("study")["score"].nth(_TOP - 1)]
+    return fmean(scores) if scores else math.nan
 
 
-def _mean_difference(
-    searches: Searches, one: Entry, other: Entry, level: float = LEVEL
+def _paired_difference(
+    searches: Searches, first: Entry, second: Entry, level: float = LEVEL
 ) -> MeanDifference | None:
-    """Return the mean difference of two scores, paired by seed or study; None without a pair."""
-    shared = sorted({*one.by_seed} & {*other.by_seed})
+    """Return the mean of first minus second, paired by seed or study; None without a pair."""
+    shared = sorted({*first.by_seed} & {*second.by_seed})
     if not shared:
         return None
-    values = ([each.by_seed[s] for s in shared] for each in (one, other))
-    return mean_difference(*values, level=level, source=_over(searches))
+    values = ([entry.by_seed[s] for s in shared] for entry in (first, second))
+    return mean_difference(*values, level=level, source=_interval_source(searches))
 
 
-def _difference(
-    searches: Searches, one: Entry, other: Entry, score: Score, level: float = LEVEL
+def _difference_entry(
+    searches: Searches, first: Entry, second: Entry, score: Score, level: float = LEVEL
 ) -> Entry:
-    """Return the mean difference of two scores as an entry."""
-    result = _mean_difference(searches, one, other, level)
+    """Return the mean of first minus second as an entry, with its interval of `level`."""
+    result = _paired_difference(searches, first, second, level)
     if result is None:
         return absent()
     shown = replace(_number(result.mean, score, "+"), facts={"pairs": result.pairs})
-    if (ends := result.interval) is None:
-        return replace(
-            shown, notes=("no interval, because the difference is the same at every seed",)
-        )
-    low, high = (_number(end, score, "+").text for end in (ends.low, ends.high))
-    return replace(shown, text=f"{shown.text} [{low}, {high}]", interval=ends)
+    if (interval := result.interval) is None:
+        note = "there is no interval, because the difference is the same for every seed"
+        return replace(shown, notes=(note,))
+    low, high = (_number(end, score, "+").text for end in (interval.low, interval.high))
+    return replace(shown, text=f"{shown.text} [{low}, {high}]", interval=interval)
 
 
 def _chosen_options(choices: Sequence[SearchChoice]) -> Entry:
+    """Return the chosen options of each study in words, as in "lr 0.003 (trial 4)"."""
     texts = []
     for choice in choices:
         if choice.trial is not None:
@@ -267,64 +271,67 @@ def _chosen_options(choices: Sequence[SearchChoice]) -> Entry:
     return Entry(text="; ".join(texts), facts=facts) if texts else absent("nothing was chosen")
 
 
-def _costs(trials: pd.DataFrame) -> Iterator[Entry]:
-    """Yield trials, steps, hours and multiply-adds of one arm's search."""
+def _cost_entries(trials: pd.DataFrame) -> Iterator[Entry]:
+    """Yield the number of trials, and the total steps, hours and multiply-adds of an arm."""
     drawn = trials[trials["trial"] > 0].groupby(["study", "trial"])["status"]
     failed = sum((statuses != "ok").any() for _, statuses in drawn)
     facts = {"failed": int(failed)}
     yield Entry(text=f"{len(drawn)} ({failed})", value=float(len(drawn)), facts=facts)
-    taken = of_trials(trials).sum(min_count=1)
+    totals = of_trials(trials).sum(min_count=1)
     for column, factor in (("steps", 1.0), ("time", 1 / 3600), ("multiply_adds", 1.0)):
-        total = factor * float(taken[column])
-        yield _known(total, _rounded(total))
-
-
-def _rounded(number: float) -> str:
-    return f"{number:.3g}".replace("e+", "e") if number >= 1e7 else significant(number)
+        total = factor * float(totals[column])
+        text = f"{total:.3g}".replace("e+", "e") if total >= 1e7 else significant(total)
+        yield _entry_unless_nan(total, text)
 
 
 def window_table(searches: Searches, metric: str) -> Table | None:
-    """Build the table of the share of good trials, and of the window that they span."""
-    score, arms, bar = score_of(metric), searches.per_arm(metric), current_style().style.good_score
+    """Return the table of the percentage of good trials, and the range of their options.
+
+    Return None if no trial has a score.
+    """
+    score, arms = score_of(metric), searches.per_arm(metric)
+    limit = current_style().style.good_score
     logs = sorted({o for _, trials in arms for o in log_options(trials)})
     lines = []
     for arm, trials in arms:
         drawn = whole(trials)
         if drawn["score"].isna().all():
             continue
-        baseline, floor = _to_beat(searches, arm, metric)
-        beyond = drawn["score"] > floor if score.higher else drawn["score"] < floor
-        if not beyond.any():
+        baseline, floor = _baseline_to_beat(searches, arm, metric)
+        better = drawn["score"] > floor if score.higher else drawn["score"] < floor
+        if not better.any():
             text = _number(floor, score).text
-            why = f"no trial is better than the baseline {baseline}, {text}: any is as good"
+            why = f"no trial is better than the baseline {baseline}, {text}, so no trial is good"
             lines.append(_line(arm, *[absent(why)] * (1 + 3 * len(logs))))
             continue
-        good = good_trials(drawn, metric) & beyond
-        entries = [_share(good, independent=bar is not None and independent(trials))]
+        good = good_trials(drawn, metric) & better
+        with_interval = limit is not None and independent(trials)
+        entries = [_percent_good(good, with_interval=with_interval)]
         for option in logs:
-            entries += _window(drawn["point"], good, option)
+            entries += _window_entries(drawn["point"], good, option)
         lines.append(_line(arm, *entries))
     if not lines:
         return None
     name = score.title.lower()
-    if bar is None:
-        within, relative = nearness(metric)
+    if limit is None:
+        distance, relative = nearness(metric)
         percent = relative or score.shares
-        apart = f"{100 * within:g} {'percentage points' if score.shares else '%'}"
-        apart = apart if percent else f"{within:g}"
+        words = f"{100 * distance:g} {'percentage points' if score.shares else '%'}"
+        words = words if percent else f"{distance:g}"
         title = "trials near the best (%)"
-        which = (
-            f"Near the best: a validation score at most {apart} from the model's best trial. This "
-            "percentage has no interval, because the best trial sets the limit. To get an "
-            "interval, set good_score in the report's style before the search. "
+        definition = (
+            f"A trial is near the best, and good, if its validation score is at most {words} from "
+            "that of the model's best trial. The percentage of these trials has no interval, "
+            "because the best trial sets the limit. To get an interval, set good_score in the "
+            "report's style before the search. "
         )
     else:
         title = "good trials (%)"
-        which = (
-            f"Good: a validation score of {_number(bar, score).text} or better, if this limit was "
-            f"set before the search. In at least {_PERCENT} of searches with independent points, "
-            "the interval covers the fraction of the ranges that is good; other searches have no "
-            "interval. "
+        definition = (
+            f"A trial is good if its validation score is {_number(limit, score).text} or better. "
+            "If this limit was set before the search and the trials are independent draws, at "
+            f"least {_PERCENT} of such intervals contain the percentage of all possible options "
+            "that are good; other searches have no interval. "
         )
     heads = [Column(title=title)]
     for option in logs:
@@ -332,52 +339,53 @@ def window_table(searches: Searches, metric: str) -> Table | None:
         heads += [Column(title=t, group=group) for t in ("from–to", "others beyond", "decades")]
     return listed_table(
         lines, heads, title=f"How wide the window of good options is ({name})",
-        caption=f"{which}Trials that failed, or are no better than the best baseline, are not "
-        "good. From–to: the outermost good values of an option with a logarithmic range. Each end "
-        "of the window lies between such a value and the next value that was tried. Decades: the "
-        "window spans at least the first number and at most the second; ≥: no trial lies beyond. "
-        "Noise, and other options that are searched at the same time, can change both numbers.",
+        caption=f"{definition}Failed trials, and trials that are no better than the best baseline, "
+        "are not good. From–to: the smallest and the largest good value of an option with a "
+        "logarithmic range. Others beyond: the next smaller and the next larger value that were "
+        "tried; the true ends of the good range lie between these and the good values. Decades: "
+        "the least and the most decades that the good range can span; ≥: there is no trial beyond "
+        "one end. Noise, and options that are searched at the same time, can change both numbers.",
     )  # fmt: skip
 
 
-def _to_beat(searches: Searches, arm: Arm, metric: str) -> tuple[str, float]:
-    """Return the best baseline, on validation or else on test; without any, the worst score."""
+def _baseline_to_beat(searches: Searches, arm: Arm, metric: str) -> tuple[str, float]:
+    """Return the name and the score of the best baseline on validation, or else on test.
+
+    Without any baseline, return the worst possible score.
+    """
     found = (searches.best_baseline(arm, metric, split) for split in ("validation", "test"))
     return next(filter(None, found), ("of the worst score", bounds(metric)[0]))
 
 
-def _share(good: pd.Series, *, independent: bool) -> Entry:
-    """Return the share of trials that are good, with an interval where they are draws."""
-    share, facts = float(good.mean()), {"trials": len(good), "near": int(good.sum())}
-    if not independent:
-        return Entry(text=f"{100 * share:.0f}", value=share, facts=facts)
-    ends = exact_interval(facts["near"], facts["trials"])
-    text = f"{100 * share:.0f} [{100 * ends.low:.0f}, {100 * ends.high:.0f}]"
-    return Entry(text=text, value=share, interval=ends, facts=facts)
+def _percent_good(good: pd.Series, *, with_interval: bool) -> Entry:
+    """Return the percentage of good trials; an exact interval if the trials are independent."""
+    fraction, facts = float(good.mean()), {"trials": len(good), "near": int(good.sum())}
+    if not with_interval:
+        return Entry(text=f"{100 * fraction:.0f}", value=fraction, facts=facts)
+    interval = exact_interval(facts["near"], facts["trials"])
+    text = f"{100 * fraction:.0f} [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
+    return Entry(text=text, value=fraction, interval=interval, facts=facts)
 
 
-def _window(points: pd.Series, good: pd.Series, option: str) -> list[Entry]:
-    """Return the outermost good values of an option, the next beyond them, and the decades."""
+def _window_entries(points: pd.Series, good: pd.Series, option: str) -> list[Entry]:
+    """Return the range of good values of an option, the next values beyond, and the decades."""
     tried = [float(point[option]) for point in points if option in point]
-    found = [float(point[option]) for point in points[good] if option in point]
-    if not found:
+    good_values = [float(point[option]) for point in points[good] if option in point]
+    if not good_values:
         return [absent()] * 3
-    low, high = min(found), max(found)
+    low, high = min(good_values), max(good_values)
     below = max((value for value in tried if value < low), default=0.0)
     above = min((value for value in tried if value > high), default=math.inf)
     least, most = math.log10(high / low), math.log10(above / below) if below else math.inf
     beyond = (f"{end:.3g}" if 0 < end < math.inf else "–" for end in (below, above))
     text = f"≥ {least:.2f}" if math.isinf(most) else f"{least:.2f}–{most:.2f}"
     facts = {} if math.isinf(most) else {"at_most": most}
-    return [
-        Entry(text=f"{low:.3g}–{high:.3g}"),
-        Entry(text=", ".join(beyond)),
-        Entry(text=text, value=least, facts=facts),
-    ]
+    good_range, others = Entry(text=f"{low:.3g}–{high:.3g}"), Entry(text=", ".join(beyond))
+    return [good_range, others, Entry(text=text, value=least, facts=facts)]
 
 
 def rung_table(searches: Searches, metric: str) -> Table | None:
-    """Build the table of how far rungs and full length agree, and what rungs saved."""
+    """Return the table of how well scores of rungs agree with full length, and the steps saved."""
     lines = []
     for arm, trials in searches.per_arm(metric):
         drawn = trials[trials["trial"] > 0]
@@ -387,123 +395,135 @@ def rung_table(searches: Searches, metric: str) -> Table | None:
             both = scores.reindex(columns=[rung, ""]).dropna()
             tau = agreement([*both[rung]], [*both[""]]) if len(both) > 1 else math.nan
             lines.append(_line(
-                arm, _known(count, f"{count}"), _known(len(both), f"{len(both)}"),
-                _known(tau, f"{tau:.2f}"), _top_kept(both, metric), _saved(trials), rung=rung,
+                arm, Entry(text=f"{count}", value=count),
+                Entry(text=f"{len(both)}", value=len(both)),
+                _entry_unless_nan(tau, f"{tau:.2f}"), _top_in_both(both, metric),
+                _steps_saved(trials), rung=rung,
             ))  # fmt: skip
     if not lines:
         return None
     titles = ("trials", "of full length", "Kendall's τ", "top quarter", "steps saved (%)")
     return listed_table(
         lines, [Column(title=t) for t in titles], title="Agreement of rungs with full length",
-        caption="τ between the scores of a rung and those of full length, over the trials that "
-        "continued to full length. Top quarter: how many of the best quarter at full length were "
-        "also in the best quarter at the rung. Saved: the fraction of steps saved, compared with "
-        "all trials at full length.",
+        caption="A rung is a shorter training, after which the search stops the worst trials. "
+        "Kendall's τ compares the order of scores at the rung with that at full length, over the "
+        "trials that reached full length. Top quarter: how many of the best quarter at full length "
+        "were in the best quarter at the rung, too. Steps saved are compared with training all "
+        "trials at full length.",
     )  # fmt: skip
 
 
-def _top_kept(both: pd.DataFrame, metric: str) -> Entry:
-    """Return how many of the best at full length were among as many best at a rung."""
+def _top_in_both(both: pd.DataFrame, metric: str) -> Entry:
+    """Return how many of the best quarter at full length are in the best quarter at a rung.
+
+    `both` has a row for each trial, and the columns of the rung and of full length.
+    """
     if not (count := math.ceil(len(both) / 4)):
         return absent()
     up = not higher_is_better(metric)
-    early, best = (
+    best_at_rung, best_at_end = (
         {*both[column].sort_values(ascending=up, kind="stable").index[:count]} for column in both
     )
-    kept = len(best & early)
-    return Entry(text=f"{kept} of {count}", value=kept / count)
+    shared = len(best_at_end & best_at_rung)
+    return Entry(text=f"{shared} of {count}", value=shared / count)
 
 
-def _saved(trials: pd.DataFrame) -> Entry:
-    """Return the share of steps that rungs saved."""
-    taken = of_trials(trials)["steps"]
-    full = float(taken.max()) * len(taken)
-    saved = 1 - float(taken.sum()) / full if full > 0 else math.nan
-    return _known(saved, f"{100 * saved:.0f}")
+def _steps_saved(trials: pd.DataFrame) -> Entry:
+    """Return the fraction of steps that rungs saved, compared with all trials at full length."""
+    steps = of_trials(trials)["steps"]
+    full = float(steps.max()) * len(steps)
+    saved = 1 - float(steps.sum()) / full if full > 0 else math.nan
+    return _entry_unless_nan(saved, f"{100 * saved:.0f}")
 
 
 def comparison_tables(searches: Searches, metric: str) -> Iterator[tuple[Arm, Table]]:
-    """Yield, for each place of two arms and more, who is ahead at equal budgets."""
+    """Yield each place with at least two arms, and the table that compares these arms."""
     by_place: dict[Arm, list[Curve]] = {}
     for curve in arm_curves(searches, metric):
         by_place.setdefault(curve.arm[:-1], []).append(curve)
     for place, curves in by_place.items():
         if len(curves) > 1:
-            yield place, _comparison(searches, metric, curves)
+            yield place, _comparison_table(searches, metric, curves)
 
 
-def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Table:
-    score, many, lines = score_of(metric), searches.studies >= STUDIES, []
-    found = [_scored(searches, curve.arm, score) for curve in curves]
-    blocks = [("tuned test score, row minus column", _differences(searches, found, score))]
+def _comparison_table(searches: Searches, metric: str, curves: Sequence[Curve]) -> Table:
+    """Return the table of differences of tuned scores, and of bands at equal budgets."""
+    score, lines = score_of(metric), []
+    tuned = [_final_entry(searches, curve.arm, score) for curve in curves]
+    blocks = [("tuned test score, row minus column", _differences(searches, tuned, score))]
     banded = all(curve.banded for curve in curves)
     for budget, (words, _) in COSTS.items() if banded else ():
         if not any(math.isnan(curve.costs[budget]) for curve in curves):
-            least = min(len(c.curve.best) * c.costs[budget] for c in curves)
-            bands = [[_by_bands(a, b, metric, budget, least) for b in curves] for a in curves]
+            smallest = min(len(c.curve.best) * c.costs[budget] for c in curves)
+            bands = [[_band_entry(a, b, metric, budget, smallest) for b in curves] for a in curves]
             blocks.append((f"bands at equal {words}", bands))
     for section, entries in blocks:
         lines += [(section, str(c.arm[-1]), line) for c, line in zip(curves, entries, strict=True)]
-    over = (
-        f"paired by search, with t interval over {searches.studies} searches"
-        if many
-        else "paired by seed, with t interval over final seeds, which does not include "
-        "the variance of the search"
+    pairing = (
+        f"are paired by search and have t intervals over {searches.studies} searches"
+        if searches.studies >= STUDIES
+        else "are paired by seed and have t intervals over final seeds, which exclude the variance "
+        "of the search"
     )
-    pairs = len(found) * (len(found) - 1) // 2
-    tested = "by a paired t test"
+    pairs = len(tuned) * (len(tuned) - 1) // 2
+    test = "by a paired t test"
     if pairs > 1:
-        tested += f" with Holm's correction for {pairs} pairs, whose levels the intervals have"
+        test += f" with Holm's correction for {pairs} pairs; the intervals have the same levels"
     of_bands = (
-        f"Bands: a model is ahead or behind where the {_PERCENT} bands of the tuning curves on "
-        "validation are apart, with the numbers of trials, hours or multiply-adds at which they "
-        f"are. Bands usually overlap below {BAND_TRIALS} trials, even where the best scores of two "
-        "models differ greatly."
+        f"Bands: a model is ahead or behind if the {_PERCENT} bands of the tuning curves on "
+        "validation do not overlap; the numbers are the trials, hours or multiply-adds at which "
+        f"this is so. Bands usually overlap below {BAND_TRIALS} trials, even if the best scores of "
+        "two models differ greatly."
         if banded
-        else "There are no bands of the tuning curves, so there is no comparison by budget: bands "
-        "need independent trials and the package opda (pip install 'lra[search]')."
+        else "Models are not compared at equal budgets, because the tuning curves have no bands. "
+        "Bands need independent trials and the package opda (pip install 'lra[search]')."
     )
-    best = searches.best_baseline(curves[0].arm, metric, "test")
-    beside = f" Best baseline: {best[0]}, {_number(best[1], score).text}." if best else ""
+    baseline = ""
+    if (best := searches.best_baseline(curves[0].arm, metric, "test")) is not None:
+        name, value = best
+        baseline = f" The best baseline is {name}, with {_number(value, score).text}."
     return listed_table(
         lines, [Column(title=str(curve.arm[-1])) for curve in curves],
         title=f"Who is ahead on {place_title(curves[0].arm, data=True)}, by {score.title.lower()}",
-        caption=f"Difference of the tuned test scores, {over}; {DIFFERS}: p < {ALPHA:.2g} {tested}."
-        f"{beside} {of_bands}",
+        caption=f"Differences of the tuned test scores {pairing}. {DIFFERS}: p < {ALPHA:.2g} "
+        f"{test}.{baseline} {of_bands}",
     )  # fmt: skip
 
 
-def _differences(searches: Searches, found: Sequence[Entry], score: Score) -> list[list[Entry]]:
+def _differences(searches: Searches, tuned: Sequence[Entry], score: Score) -> list[list[Entry]]:
     """Return the differences of tuned scores, row minus column, tested with Holm's correction."""
-    pairs = [*combinations(range(len(found)), 2)]
-    first = [_mean_difference(searches, found[i], found[j]) for i, j in pairs]
-    tested = [at for at, each in enumerate(first) if each is not None and each.p is not None]
-    p = [first[at].p or 0.0 for at in tested]  # type: ignore[union-attr]
-    level = dict(zip(tested, holm_levels(p), strict=True))
-    corrected = dict(zip(tested, holm(p), strict=True))
-    entries = [[Entry(text="")] * len(found) for _ in found]
-    for at, (i, j) in enumerate(pairs):
-        for row, column in ((i, j), (j, i)):
-            entry = _difference(searches, found[row], found[column], score, level.get(at, LEVEL))
-            differs = corrected.get(at, 1.0) < ALPHA
+    pairs = [*combinations(range(len(tuned)), 2)]
+    uncorrected = [_paired_difference(searches, tuned[i], tuned[j]) for i, j in pairs]
+    p_values = {
+        pair: difference.p
+        for pair, difference in zip(pairs, uncorrected, strict=True)
+        if difference is not None and difference.p is not None
+    }
+    levels = dict(zip(p_values, holm_levels([*p_values.values()]), strict=True))
+    corrected = dict(zip(p_values, holm([*p_values.values()]), strict=True))
+    entries = [[Entry(text="")] * len(tuned) for _ in tuned]
+    for pair in pairs:
+        level, differs = levels.get(pair, LEVEL), corrected.get(pair, 1.0) < ALPHA
+        for row, column in (pair, pair[::-1]):
+            entry = _difference_entry(searches, tuned[row], tuned[column], score, level)
             entries[row][column] = replace(entry, text=entry.text + DIFFERS * differs)
     return entries
 
 
-def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: float) -> Entry:
-    """Return which of two arms is ahead where the bands of both are apart."""
+def _band_entry(first: Curve, second: Curve, metric: str, budget: str, largest: float) -> Entry:
+    """Return whether the first arm is ahead or behind, and at which costs, up to `largest`."""
     if first is second:
         return Entry(text="")
     if not (first.banded and second.banded):
         return absent("there are no bands, so no difference is significant")
     step = max(first.costs[budget], second.costs[budget])
-    costs = np.arange(1.0, int(least / step + 1e-9) + 1) * np.float64(step)
-    one, other = (curve.at_costs(budget, costs) for curve in (first, second))
-    for word, apart in (
-        ("ahead", ahead(one, other, metric)),
-        ("behind", ahead(other, one, metric)),
+    costs = np.arange(1.0, int(largest / step + 1e-9) + 1) * np.float64(step)
+    first_curve, second_curve = (curve.at_costs(budget, costs) for curve in (first, second))
+    for word, disjoint in (
+        ("ahead", ahead(first_curve, second_curve, metric)),
+        ("behind", ahead(second_curve, first_curve, metric)),
     ):
-        if apart.any():
-            low, high = (f"{costs[apart][end]:.3g}".replace("e+", "e") for end in (0, -1))
+        if disjoint.any():
+            low, high = (f"{costs[disjoint][end]:.3g}".replace("e+", "e") for end in (0, -1))
             return Entry(text=f"{word} at {low}" + (f"–{high}" if high != low else ""))
-    return Entry(text=f"not significant by {least:.3g}".replace("e+", "e"))
+    return Entry(text=f"not significant by {largest:.3g}".replace("e+", "e"))

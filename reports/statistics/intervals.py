@@ -1,7 +1,7 @@
-"""Intervals. Every one says where its uncertainty comes from.
+"""Confidence intervals, which name the source of their uncertainty.
 
-Exact where that is possible; otherwise a bootstrap with a fixed seed, so that the same rows give
-the same digits.
+They are exact if that is possible, and otherwise from a bootstrap with a fixed seed, so that the
+same rows always give the same digits.
 """
 
 import math
@@ -23,27 +23,27 @@ Array = NDArray[np.float64]
 
 
 class Uncertainty(StrEnum):
-    """What an interval accounts for, and hence what it leaves out."""
+    """The variation that an interval accounts for; it excludes all other variation."""
 
     timing_noise = "timing noise"
-    """Repeated timed passes in one process."""
+    """Variation between timed passes in one process."""
     load = "timing noise and load"
-    """The same, and what two clocks differ by while other processes run."""
+    """Timing noise, and the difference of two clocks while other processes run."""
     residuals = "residuals"
-    """Distance of the points from a fitted line."""
+    """Distances of points from a fitted line."""
     seeds = "seeds"
-    """Training again with another seed."""
+    """Variation between trainings with different seeds."""
     examples = "examples"
-    """Drawing another evaluation set."""
+    """Variation between sets of evaluation examples."""
     studies = "studies"
-    """Tuning again, with other points and seeds."""
+    """Variation between searches with different trials and seeds."""
     trials = "trials"
-    """Drawing other points."""
+    """Variation between draws of the options of trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A two-sided interval; bounds may be 0 or infinite where the data leave one side open."""
+    """A two-sided interval; an end is 0 or infinite if the data leave that side open."""
 
     low: float
     high: float
@@ -52,14 +52,15 @@ class Interval:
 
 
 def t_quantile(probability: float, degrees: float) -> float:
-    """Return the quantile of Student's t.
+    """Return the quantile of Student's t distribution.
 
     Raises:
-        ValueError: `probability` outside (0, 1) or `degrees` not positive.
+        ValueError: `probability` is outside (0, 1), or `degrees` (of freedom) is not positive.
     """
     if not 0.0 < probability < 1.0 or degrees <= 0:
         raise ValueError(
-            f"a t quantile needs 0 < probability < 1 and degrees > 0: got {probability}, {degrees}"
+            f"a quantile of Student's t needs 0 < probability < 1 and degrees > 0: got "
+            f"probability={probability} and degrees={degrees}"
         )
     return float(special.stdtrit(degrees, probability))
 
@@ -67,7 +68,7 @@ def t_quantile(probability: float, degrees: float) -> float:
 def mean_interval(
     values: Sequence[float], source: Uncertainty = Uncertainty.seeds, level: float = LEVEL
 ) -> Interval | None:
-    """Return the t interval of a mean, or None for fewer than two values."""
+    """Return the t interval of the mean, mean ± t s / sqrt(n); None for fewer than two values."""
     x = np.asarray(values, dtype=np.float64)
     if x.size < 2:
         return None
@@ -76,28 +77,29 @@ def mean_interval(
 
 
 def wilson_interval(share: float, count: int) -> Interval:
-    """Return Wilson's interval of a share of `count` independent examples, each right or wrong.
+    """Return Wilson's interval for an accuracy `share` on `count` independent examples.
 
     Raises:
-        ValueError: no examples, or a share outside [0, 1].
+        ValueError: there is no example, or the share is outside [0, 1].
     """
     if count < 1 or not 0.0 <= share <= 1.0:
         raise ValueError(
-            f"Wilson's interval needs a share in [0, 1] of >= 1 example: got {share} of {count}"
+            "Wilson's interval needs an accuracy from 0 to 1 on at least 1 example: got "
+            f"{share} on {count} examples"
         )
-    right = round(share * count)
+    correct = round(share * count)
     z = float(special.ndtri(UPPER))
-    centre = right + z * z / 2
-    half = z * math.sqrt(right * (count - right) / count + z * z / 4)
-    low = 0.0 if right == 0 else (centre - half) / (count + z * z)
-    high = 1.0 if right == count else (centre + half) / (count + z * z)
+    centre = correct + z * z / 2
+    half = z * math.sqrt(correct * (count - correct) / count + z * z / 4)
+    low = 0.0 if correct == 0 else (centre - half) / (count + z * z)
+    high = 1.0 if correct == count else (centre + half) / (count + z * z)
     return Interval(low, high, Uncertainty.examples)
 
 
 def exact_interval(right: int, count: int) -> Interval:
-    """Return Clopper and Pearson's interval of a share of `count` independent draws.
+    """Return Clopper and Pearson's interval for a proportion: `right` of `count` independent draws.
 
-    It covers with at least `LEVEL` however small the share is, where Wilson's does so on average.
+    Its coverage is at least `LEVEL` for every proportion, while Wilson's is `LEVEL` on average.
     """
     low = float(special.betaincinv(right, count - right + 1, LOWER)) if right else 0.0
     high = float(special.betaincinv(right + 1, count - right, UPPER)) if right < count else 1.0
@@ -105,35 +107,39 @@ def exact_interval(right: int, count: int) -> Interval:
 
 
 def percentiles(samples: ArrayLike) -> tuple[float, float]:
-    """Return percentiles 20 and 80: the spread of samples, not the uncertainty of their median."""
+    """Return the 20th and the 80th percentile, which show the spread of samples in figures."""
     a, b = np.percentile(np.asarray(samples, dtype=np.float64), [20, 80])
     return float(a), float(b)
 
 
 @cache
-def _cut(size: int) -> int:
-    """Return how many samples lie outside the interval of the median on each side."""
+def _samples_outside(size: int) -> int:
+    """Return how many of `size` samples are outside the interval of the median on each side.
+
+    The number of samples below the median is binomial, with probability 1/2.
+    """
     outside = np.searchsorted(special.bdtr(np.arange(size), size, 0.5), LOWER)
     return max(0, int(outside) - 1)
 
 
 def median_interval(samples: ArrayLike) -> Interval | None:
-    """Return the interval of a median between two order statistics, or None below two samples.
+    """Return the interval of a median between two order statistics; None below two samples.
 
-    Exact for independent samples of any distribution: it covers with at least `LEVEL`. Below six
-    samples that cannot be reached; the interval is then the range, and its level says what it has.
-    For a ratio, give the paired ratios as samples.
+    Its coverage is at least `LEVEL` for independent samples of any distribution. With fewer than
+    six samples, the interval is their range, and its `level` is lower. For a ratio, pass the paired
+    ratios as samples.
     """
     x = np.sort(np.asarray(samples, dtype=np.float64).ravel())
     if x.size < 2:
         return None
-    cut = _cut(x.size)
-    reached = min(LEVEL, 1.0 - 2.0 ** (1 - x.size))
-    return Interval(float(x[cut]), float(x[-1 - cut]), Uncertainty.timing_noise, reached)
+    outside = _samples_outside(x.size)
+    level = min(LEVEL, 1.0 - 2.0 ** (1 - x.size))
+    return Interval(float(x[outside]), float(x[-1 - outside]), Uncertainty.timing_noise, level)
 
 
 ONE_LENGTH, LENGTHS = 1.0, 0.5
-"""`beyond` of a factor, and of an exponent or crossover, as a load shifts all lengths alike."""
+"""Values of `beyond`: for the factor at one length, and for an exponent or crossover over several
+lengths, where a load shifts all lengths alike and so matters less."""
 
 
 def beyond_both(
@@ -141,25 +147,28 @@ def beyond_both(
 ) -> Interval | None:
     """Return the interval of a number that two clocks measured while other processes ran.
 
-    It is the hull of both intervals, and on each side `beyond` times what the numbers differ by: a
-    quiet machine's number lies between the clocks, or not far from them.
+    It contains both intervals, and on each side a margin of `beyond` times the difference of the
+    two values, because a quiet machine's value lies between them or near them. If an interval is
+    None, return the other one.
     """
     first, second = intervals
     if first is None or second is None:
         return first or second
-    gap = beyond * abs(values[0] - values[1])
-    gap = gap if math.isfinite(gap) else 0.0  # never reached by one of the clocks
-    low, high = min(first.low, second.low) - gap, max(first.high, second.high) + gap
+    first_value, second_value = values
+    margin = beyond * abs(first_value - second_value)
+    margin = margin if math.isfinite(margin) else 0.0  # a crossover that is never reached
+    low, high = min(first.low, second.low) - margin, max(first.high, second.high) + margin
     return Interval(low, high, Uncertainty.load, min(first.level, second.level))
 
 
 def beyond_both_ratios(
     values: tuple[float, float], intervals: tuple[Interval | None, Interval | None], beyond: float
 ) -> Interval | None:
-    """Return `beyond_both` of the logarithms of numbers of at least 0, which may be infinite."""
-    logs = [i and replace(i, low=_log(i.low), high=_log(i.high)) for i in intervals]
-    found = beyond_both((_log(values[0]), _log(values[1])), (logs[0], logs[1]), beyond)
-    return found and replace(found, low=math.exp(found.low), high=math.exp(found.high))
+    """Return `beyond_both` on a logarithmic scale, for values from 0 to infinity."""
+    first, second = (i and replace(i, low=_log(i.low), high=_log(i.high)) for i in intervals)
+    first_value, second_value = map(_log, values)
+    logs = beyond_both((first_value, second_value), (first, second), beyond)
+    return logs and replace(logs, low=math.exp(logs.low), high=math.exp(logs.high))
 
 
 def _log(value: float) -> float:
@@ -167,32 +176,35 @@ def _log(value: float) -> float:
 
 
 def enough(samples: Sequence[ArrayLike] | None) -> bool:
-    """Return whether every length has repeated samples."""
+    """Return whether every length has at least two samples; `samples` are those of each length."""
     return samples is not None and all(np.size(np.asarray(s)) >= 2 for s in samples)
 
 
 def resample(samples: Sequence[ArrayLike], statistic: Callable[[Array], Array]) -> Interval:
-    """Bootstrap each length separately, then apply `statistic` to rows of medians."""
+    """Return a bootstrap interval of a statistic: medians (resamples, lengths) → (resamples).
+
+    The samples of each length are resampled separately.
+    """
     rng = np.random.default_rng(SEED)
-    with np.errstate(invalid="ignore"):  # of infinite values: lengths that are never reached
+    with np.errstate(invalid="ignore"):  # a crossover may be infinite
         values = statistic(np.stack([_resampled_medians(s, rng) for s in samples], axis=-1))
-    # order statistics, where interpolation would meet infinite values
+    # "lower" and "higher" choose existing values, because infinite ones cannot be interpolated
     low = np.quantile(values, LOWER, method="lower")
     high = np.quantile(values, UPPER, method="higher")
     return Interval(float(low), float(high), Uncertainty.timing_noise)
 
 
 def _resampled_medians(samples: ArrayLike, rng: np.random.Generator) -> Array:
-    """Draw medians of resamples without drawing the resamples, at a cost free of their size.
+    """Return `RESAMPLES` medians of bootstrap resamples, without drawing the resamples.
 
-    A resample picks positions of the sorted samples uniformly; order statistics of uniform numbers
-    are beta distributed.
+    A resample takes uniformly random positions of the sorted samples. The median position is an
+    order statistic of uniform numbers, so it has a beta distribution and is drawn directly.
     """
     x = np.sort(np.asarray(samples, dtype=np.float64).ravel())
     size, rank = x.size, (x.size + 1) // 2
     lower = rng.beta(rank, size + 1 - rank, RESAMPLES)
     medians: Array = x[(size * lower).astype(int)]
-    if size % 2 == 0:  # the mean of the two in the middle
+    if size % 2 == 0:  # the median is the mean of the two values in the middle
         upper = lower + (1 - lower) * rng.beta(1, size - rank, RESAMPLES)
         medians = (medians + x[np.minimum(size * upper, size - 1).astype(int)]) / 2
     return medians

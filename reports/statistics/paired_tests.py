@@ -1,8 +1,8 @@
-"""Differences between two models: pairs are trainings that share task, seed and other settings.
+"""Tests of differences between two models, from pairs of trainings with the same task and seed.
 
-A paired difference removes what both have in common, such as the batches of a seed. The test is
-the paired t test, which fits the t interval: p < 0.05 exactly where 0 lies outside 95 %. Of several
-tests, p by Holm's method fits the interval at the level of `holm_levels` in the same way.
+A paired difference cancels what both trainings share, such as the batches of a seed. The paired t
+test agrees with the t interval: p < 0.05 exactly if the 95 % interval excludes 0. For several
+tests, p by Holm's method agrees in the same way with the interval at the level of `holm_levels`.
 """
 
 import math
@@ -24,27 +24,27 @@ from lra.reports.statistics.intervals import (
 )
 
 POWER = 0.8
-"""Of the smallest detectable difference: how often a true one of this size would be detected."""
+"""How often a test finds a true difference of the smallest detectable size."""
 ALPHA = 1 - LEVEL
-"""Below which a p value is significant."""
+"""A p-value below it is significant."""
 MOST_FLIPPED = 20
-"""Values of which all choices of signs are counted."""
+"""The most values for which `sign_flip_p` tries all choices of signs."""
 _EQUAL = 1e-9
-"""Relative size below which a spread is rounding."""
+"""A smaller relative spread is rounding error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanDifference:
-    """The mean of paired differences, and what its spread over pairs says."""
+    """The mean of paired differences, with its interval and test."""
 
     mean: float
     pairs: int
     interval: Interval | None = None
     p: float | None = None
-    """Two-sided, of no difference in the mean; None for one pair and for equal differences."""
+    """The two-sided p-value of a zero mean; None for one pair and for equal differences."""
     detectable: float | None = None
-    """The true difference that as many further pairs detect in `POWER` of the cases in which it was
-    computed like this: of normal differences, whose spread these pairs estimate."""
+    """The true difference that the same number of new pairs detects with probability `POWER`, if
+    differences are normally distributed with the spread that these pairs estimate."""
 
 
 def mean_difference(
@@ -56,13 +56,13 @@ def mean_difference(
 ) -> MeanDifference:
     """Return the mean of first minus second, with its t interval and the paired t test.
 
-    Without spread (one pair, or equal differences) a t test says nothing: there is the mean alone.
+    With a single pair or equal differences, no test is possible, and only the mean is returned.
 
     Args:
-        first: a number for each pair.
-        second: the same, in the same order.
-        level: of the interval, and 1 minus it of the test that detects.
-        source: what tells the pairs from each other.
+        first: the numbers of the first model, one for each pair.
+        second: the numbers of the second model, in the same order.
+        level: the level of the interval; 1 - level is the significance level for `detectable`.
+        source: what differs between pairs, for example seeds.
     """
     x, y = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     differences = x - y
@@ -76,17 +76,18 @@ def mean_difference(
         pairs=pairs,
         interval=mean_interval([float(value) for value in differences], source, level),
         p=float(2 * special.stdtr(degrees, -abs(mean / error))),
-        detectable=_detected(degrees, level) * error,
+        detectable=_detectable_errors(degrees, level) * error,
     )
 
 
 @cache
-def _detected(degrees: int, level: float) -> float:
-    """Return how many standard errors, as estimated, a true mean is that `POWER` of tests detect.
+def _detectable_errors(degrees: int, level: float) -> float:
+    """Return the true mean, in estimated standard errors, that `POWER` of new tests detect.
 
-    A test of other pairs has the spread that these estimate, but not their estimate of it: with the
-    latter taken for the spread, three pairs have a power of 63 % where 80 % is said. Both estimates
-    are independent; s is one of them, in units of the spread.
+    The new pairs have the same true spread, but another estimate of it. Ignoring that difference
+    would give three pairs a power of 63 % instead of 80 %. `s` are equally likely values of an
+    estimated spread divided by the true one; those of old pairs (rows) and new pairs (columns) are
+    independent. The mean is found by bisection on a logarithmic scale.
     """
     points = (np.arange(100) + 0.5) / 100
     s = np.sqrt(special.chdtri(degrees, 1 - points) / degrees)
@@ -94,17 +95,17 @@ def _detected(degrees: int, level: float) -> float:
     low, high = limit, 1000 * limit
     while high > 1.0001 * low:
         middle = math.sqrt(low * high)
-        mean, reach = middle * s[:, None], limit * s
-        power = float((special.ndtr(mean - reach) + special.ndtr(-mean - reach)).mean())
+        mean, critical = middle * s[:, None], limit * s
+        power = float((special.ndtr(mean - critical) + special.ndtr(-mean - critical)).mean())
         low, high = (middle, high) if power < POWER else (low, middle)
     return low
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
-    """Return the two-sided p of a mean of differences whose signs are as likely either way.
+    """Return the two-sided p-value of the mean of differences, by the sign-flip test.
 
-    It is the share of all choices of signs that give a mean at least as far from 0: exact, for any
-    distribution that is symmetric. Above `MOST_FLIPPED` values the normal limit takes its place.
+    It is the fraction of all 2^n choices of signs that give a mean at least as far from 0. The test
+    is exact for symmetric distributions. Above `MOST_FLIPPED` values, a normal limit replaces it.
     """
     x = np.asarray(differences, dtype=np.float64)
     size = float(np.sqrt((x * x).sum()))
@@ -119,35 +120,42 @@ def sign_flip_p(differences: Sequence[float]) -> float:
 
 
 def share_difference_interval(first: tuple[float, int], second: tuple[float, int]) -> Interval:
-    """Return Newcombe's interval of the difference of two shares, each with its examples.
+    """Return Newcombe's interval for the difference of two accuracies.
 
-    It takes them for independent (method 10 of doi:10.1002/(SICI)1097-0258(19980430)17:8<873), and
-    is too wide where both models are right about the same examples.
+    It treats the two as independent (method 10 of doi:10.1002/(SICI)1097-0258(19980430)17:8<873),
+    so it is too wide if both models answer the same examples correctly.
+
+    `first` and `second` are the accuracy and the number of examples of each model.
     """
     a, b = wilson_interval(*first), wilson_interval(*second)
-    difference = first[0] - second[0]
-    low = difference - math.hypot(first[0] - a.low, b.high - second[0])
-    high = difference + math.hypot(a.high - first[0], second[0] - b.low)
+    (first_share, _), (second_share, _) = first, second
+    difference = first_share - second_share
+    low = difference - math.hypot(first_share - a.low, b.high - second_share)
+    high = difference + math.hypot(a.high - first_share, second_share - b.low)
     return Interval(low, high, Uncertainty.examples, LEVEL)
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Return p values corrected for their number by Holm's method, in the same order."""
+    """Return the p-values corrected by Holm's method, in the same order.
+
+    The k-th smallest of n p-values (k from 0) becomes (n - k) p, at most 1, and at least the
+    corrected value of the next smaller one.
+    """
     order = sorted(range(len(p)), key=lambda index: p[index])
-    corrected, least = [0.0] * len(p), 0.0
+    corrected, previous = [0.0] * len(p), 0.0
     for rank, index in enumerate(order):
-        least = max(least, min(1.0, (len(p) - rank) * p[index]))
-        corrected[index] = least
+        previous = max(previous, min(1.0, (len(p) - rank) * p[index]))
+        corrected[index] = previous
     return corrected
 
 
 def holm_levels(p: Sequence[float]) -> list[float]:
-    """Return the level at which Holm's method tests each of several p values, in the same order.
+    """Return the level at which Holm's method tests each p-value, in the same order.
 
-    It is 1 - `ALPHA` / n, where n counts the tests that are left at the step of a rejected one; of
-    the others, at the step where it stops. So an interval of this level leaves out 0 exactly where
-    the corrected p is below `ALPHA`. Each covers with at least `LEVEL`; all of them together need
-    not.
+    It is 1 - `ALPHA` / m. For a significant test, m is the number of tests that remain at its step;
+    for the others, m is the number that remain when the method stops. An interval of this level
+    excludes 0 exactly if the corrected p is below `ALPHA`. The coverage of each interval is at
+    least `LEVEL`, but that of all intervals together may be lower.
     """
     rejected = sum(value < ALPHA for value in holm(p))
     levels = [LEVEL] * len(p)

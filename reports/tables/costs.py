@@ -300,9 +300,7 @@ def _memory_ratio(reference: str, point: CostPoint) -> Entry:
 def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover:
     """Return the length from which a model is faster than a reference.
 
-    Args:
-        points: the points of one model in one mode; uncertain ones are excluded.
-        reference: the name of the reference.
+    `points` are those of one model in one mode; uncertain ones are excluded.
     """
     ratios = [
         (p.length, p.time_ratio[reference])

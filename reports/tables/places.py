@@ -52,11 +52,7 @@ def summaries(
 ) -> Iterator[dict[str, Any]]:
     """Yield a record for each group of rows: its keys, `model`, and the result of `summary`.
 
-    Args:
-        rows: rows of results, with seeds.
-        keys: the columns that form groups; `name` is one of them.
-        numbers: a function that returns the numbers of a group.
-        sort: whether groups are sorted by their keys.
+    `keys` are the columns that form groups, one of them `name`; `numbers` returns their numbers.
     """
     for key, group in rows.groupby([*keys], sort=sort, dropna=False):
         record = dict(zip(keys, key, strict=True))

@@ -45,13 +45,17 @@ CAVEAT = (
     "several of its tasks, networks with short windows score almost as well as the best models "
     "(arXiv:2501.14850)."
 )
-UNIT_WORDS = {
+_UNIT_WORDS = {
     "1": "without a unit", "fraction": "fractions", "ratio": "ratios", "s": "in seconds",
     "B": "in bytes", "nat": "in nats", "token": "in tokens", "bit": "in bits",
     "flop": "in operations", "token/s": "in tokens per second",
     "flop/s": "in operations per second", "B/s": "in bytes per second",
 }  # fmt: skip
-"""Units of metrics in words, which end the sentence "Numbers are ..."."""
+
+
+def unit_words(unit: str) -> str:
+    """Return the unit of a metric in words, which end the sentence "Numbers are ..."."""
+    return _UNIT_WORDS.get(unit, f"in {unit}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +118,7 @@ def score_of(metric: str) -> Score:
     unit, shares = METRICS[metric].unit, METRICS[metric].unit == "fraction"
     return SCORES.get(metric) or Score(
         metric=metric, title=metric.replace("_", " ").capitalize(), shares=shares,
-        unit="in percent" if shares else UNIT_WORDS[unit], factor=100.0 if shares else 1.0,
+        unit="in percent" if shares else unit_words(unit), factor=100.0 if shares else 1.0,
         digits=1 if shares else 3,
     )  # fmt: skip
 

@@ -223,9 +223,9 @@ class Searches:
         It is pooled over studies; NaN if no study has two seeds.
         """
         final = self._scores_of_trainings(arm, metric, "validation", tuned=True)
-        final = final.groupby("study")["value"]
-        degrees = final.count() - 1
-        return float(np.sqrt((final.var() * degrees).sum() / (degrees.sum() or np.nan)))
+        by_study = final.groupby("study")["value"]
+        degrees = by_study.count() - 1
+        return float(np.sqrt((by_study.var() * degrees).sum() / (degrees.sum() or np.nan)))
 
     def chosen(self, rows: pd.DataFrame, arm: Arm, *, tuned: bool = True) -> pd.DataFrame:
         """Return the rows from the chosen trials of an arm, or from its untuned trials."""

@@ -174,7 +174,13 @@ def to_csv(table: Table) -> str:
             i = entry.interval
             bounds = ["", "", "", ""] if i is None else [i.low, i.high, i.level, str(i.source)]
             number = "" if entry.value is None else repr(float(entry.value))
-            line = [row.section, row.title, column.group, column.key or column.title, number]
+            line: list[Any] = [
+                row.section,
+                row.title,
+                column.group,
+                column.key or column.title,
+                number,
+            ]
             line += [*bounds, entry.status, entry.text, " / ".join(entry.notes)]
             line += [entry.facts.get(name, "") for name in facts]
             writer.writerow(map(csv_text, line))

@@ -142,8 +142,10 @@ def test_small_print_is_two_lines_whatever_happened() -> None:
     few = pd.DataFrame(rows[3:4])
     assert why_absent(few) == [f"× skipped, {WHY} 3: {names[3]} at 512"]
     notes = why_absent(pd.DataFrame(rows))
-    assert notes[0] == "× no number: 17 skipped; the CSV of this figure lists every reason"
-    assert notes[1].startswith("◇ by the processors' clock")
+    assert (
+        notes[0] == "× no number was measured: 17 skipped; the CSV of this figure has each reason"
+    )
+    assert notes[1].startswith("◇ time by the processors' clock")
     assert f"zero, which a logarithmic axis cannot show: {names[2]} at 512" in notes[1]
     assert len(notes) == 2
 

@@ -84,7 +84,7 @@ def test_names_of_bubbles_overlap_nowhere(count: int) -> None:
     assert faults(figure) == []
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert len(texts) == count
-    assert any("not drawn: lost: no scores" in text.get_text() for text in figure.texts)
+    assert any("lost: no bubble, because no scores" in text.get_text() for text in figure.texts)
     legend = figure.axes[0].get_legend()
     assert legend.get_texts()[0].get_text().endswith("GiB")
 
@@ -167,7 +167,8 @@ def test_the_terminal_hears_why_figure_3_is_not_drawn() -> None:
     alone = [*steps("softmax", 4000, 1.0)]
     (line,) = [found for found in conclusions(frame(*alone)) if isinstance(found, str)]
     assert re.search(
-        "figure 3, .*lra_code.* is not drawn: no scores under .protocol=lra_code", line
+        "figure 3, .*lra_code.* is missing, because the rows have no scores under .protocol=lra",
+        line,
     )
     part = [*alone, *whole("softmax", tasks=FIVE[:3])]
     (line,) = [found for found in conclusions(frame(*part)) if isinstance(found, str)]
@@ -223,7 +224,7 @@ def test_a_figure_without_a_whole_point_is_left_out_with_reasons(tmp_path: Path)
     rows = [*whole("softmax", tasks=FIVE[:3]), *steps("softmax", 1000, 0.5)]
     write_report(frame(*rows), tmp_path, title="x", sections=sections())
     page = (tmp_path / "report.md").read_text()
-    assert "lra-figure3-lra_code: no model has all of speed, memory and average" in page
+    assert "lra-figure3-lra_code: no model has all three numbers" in page
     assert "there is no average, because some of its tasks were not run" in page
     assert not list(tmp_path.glob("lra-figure3*"))
 

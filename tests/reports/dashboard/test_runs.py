@@ -42,7 +42,7 @@ def test_once_the_server_takes_no_run_all_go_into_files(caplog: Any) -> None:
         ("online", "one"), ("offline", "one"), ("offline", "two"),
     ]  # fmt: skip
     assert [each.getMessage() for each in caplog.records] == [
-        "W&B: it does not answer; runs go into r/wandb"
+        "W&B: it does not answer; runs are written to files in r/wandb"
     ]
 
 

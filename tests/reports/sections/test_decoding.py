@@ -99,18 +99,18 @@ def test_the_table_says_everything_and_why_not(rows: pd.DataFrame) -> None:
     table = decode_table(decode_points(prepare(rows)))
     assert [column.key for column in table.columns] == ["256", "512", "1024"]
     found = {(row.section.partition(" (")[0], row.title): row.entries for row in table.rows}
-    assert [entry.text for entry in found["time of one token, median", "softmax"]] == [
+    assert [entry.text for entry in found["time to generate one token, median", "softmax"]] == [
         "0.256", "0.512", "1.02",
     ]  # fmt: skip
-    state = found["state of one text", "softmax"]
+    state = found["size of the state of one text", "softmax"]
     assert [entry.value for entry in state] == [256.0, 512.0, 1024.0]
-    recomputed = found["state of one text", "softmax (recomputed)"]
-    assert recomputed[0].notes == ("only the tokens are stored",)
+    recomputed = found["size of the state of one text", "softmax (recomputed)"]
+    assert recomputed[0].notes == ("recomputing has no state; it stores only the tokens",)
     assert recomputed[0].status == MISSING
-    slow = found["time of one token, median", "softmax (recomputed)"]
+    slow = found["time to generate one token, median", "softmax (recomputed)"]
     assert (slow[2].text, slow[2].value) == ("skipped", None)
     assert "the limit is 5 s" in slow[2].notes[0]
-    assert "4 texts side by side" in table.caption
+    assert "4 texts are generated together in a batch" in table.caption
 
 
 def test_configurations_under_one_name_are_not_merged(
@@ -191,7 +191,7 @@ def test_the_report_has_them_all(rows: pd.DataFrame, report: Report) -> None:
         assert {f"{stem}.{form}" for form in ("svg", "csv")} <= names.keys()
     assert {"decoding.md", "decoding.csv", "decoding.tex"} <= names.keys()
     page = names["report.md"].read_text()
-    assert "no timed passes among the rows" in page  # a token is no pass
+    assert "the rows have no times of passes against length" in page  # a token is no pass
     assert "reformer, mnist, state: unsupported: Reformer has no state along time" in page
     assert "(length 256; length 512; length 1024)" in page
 

@@ -70,9 +70,9 @@ def test_the_figure_has_loads_side_by_side(some) -> None:
     gains = figure.axes[2]
     crosses = [line for line in gains.get_lines() if line.get_marker() == "x"]
     assert sorted(tuple(line.get_xdata()) for line in crosses) == [(2.0,), (3.0,)]
-    assert figure.axes[4].get_ylabel() == "sent by a process in a step (KiB)"
+    assert figure.axes[4].get_ylabel() == "bytes sent by one process in a step (KiB)"
     notes = " ".join(" ".join(text.get_text().split()) for text in figure.texts)
-    assert "× no number: 1 crashed, 1 skipped" in notes
+    assert "× no number was measured: 1 crashed, 1 skipped" in notes
     assert notes.count("○ too uncertain") == 1
 
 

@@ -76,8 +76,8 @@ def test_steps_of_a_training_that_waited_for_a_processor_are_no_cost(make: Simpl
     assert data["step_time"].to_dict() == {"linear": 0.1, "softmax": 0.2, "fnet": 0.3}
     (left_out,) = untimed_trainings(frame)
     assert left_out.reason == (
-        "2 of 5 trainings were disturbed, as in: the threads of this run waited 0.50 s for a "
-        "processor in each second"
+        "other processes disturbed 2 of 5 trainings, for example: the threads of this run waited "
+        "0.50 s for a processor in each second"
     )
     assert not [*untimed_trainings(frame[frame["model"] != "light_conv"])]  # each model has a time
 

@@ -41,7 +41,7 @@ def test_scores_have_the_intervals_of_the_table(make: SimpleNamespace, report: R
     paths = report(make.frame(*rows))
     assert {"scores.svg", "score-by-step-time.svg"} <= {*paths}
     assert len(pd.read_csv(paths["scores.csv"])) == 4
-    assert "Score against time of a step" in paths["report.md"].read_text()
+    assert "Score against the time of a training step" in paths["report.md"].read_text()
 
 
 def test_one_model_alone_has_no_figure(make: SimpleNamespace) -> None:

@@ -72,7 +72,7 @@ def test_the_table_has_the_finals_of_the_choice_and_what_it_cost() -> None:
     assert lstm["tuned"].facts["marks"] == "at_the_edge"
     assert "trial" in lstm["chosen options"].text
     assert RATE in str(lstm["chosen options"].facts["words 0"])
-    assert "do not include the variance of the search" in table.caption
+    assert "exclude the variance of the search" in table.caption
 
 
 @pytest.mark.parametrize("studies", [1, 3])
@@ -191,7 +191,7 @@ def test_a_trial_of_the_untuned_options_counts_as_one(decay: float) -> None:
     assert tuned["fourth"].value == 0.5
     assert tuned["best trial (SD)"].value == 0.9
     assert (tuned["trials (failed)"].text, tuned["steps"].value) == ("4 (0)", 4 * 8)
-    assert "do not count as a trial, here and in curves and windows" in table.caption
+    assert "the curves and the windows do not count them as a trial" in table.caption
     (curve,) = arm_curves(found, "accuracy")
     assert len(curve.curve.best) == 4
 
@@ -227,7 +227,7 @@ def test_from_three_studies_on_intervals_include_tuning() -> None:
     assert middle == pytest.approx(sdpa.value)
     half = 4.302652729749464 * np.std(means, ddof=1) / np.sqrt(3)
     assert sdpa.interval.high == pytest.approx(np.mean(means) + half)
-    assert "which include tuning" in table.caption
+    assert "which include the variance of the search" in table.caption
     two = tuned_table(searches(studies=2), "accuracy")
     found = line(two, "sdpa")["tuned"].interval
     assert str(found.source) == "seeds"
@@ -336,7 +336,7 @@ def test_the_window_is_the_share_near_the_best_and_its_decades() -> None:
     share, ends, beyond, decades = good.rows[0].entries
     assert (share.text, ends.text, beyond.text) == ("40 [5, 85]", "0.001–0.002", "0.0001, 0.01")
     assert share.interval is not None
-    assert "Good: a validation score of 86.0 or better" in good.caption
+    assert "A trial is good if its validation score is 86.0 or better" in good.caption
     assert adaptive.rows[0].entries[0].interval is None
     with using(ReportStyle(good_score=0.05)):  # the lowest score is that of chance
         shorter = replace(result, trials=trials[:4], costs=[{}] * 4)
@@ -387,7 +387,7 @@ def test_pairs_of_tuned_scores_are_tested_with_holms_correction() -> None:
         outside = not each.interval.low <= 0 <= each.interval.high
         assert each.text.endswith("*") == outside
     assert "Holm's correction for 3 pairs" in table.caption
-    assert "Best baseline: chance, " in table.caption
+    assert "The best baseline is chance, with " in table.caption
 
 
 def test_what_a_search_left_out_is_no_column() -> None:
@@ -404,7 +404,9 @@ def test_a_model_that_learned_nothing_has_no_window() -> None:
     table = window_table(searches(*chosen_rows("lstm", result)), "accuracy")
     share = table.rows[0].entries[0]
     assert share.value is None
-    assert share.notes == ("no trial is better than the baseline chance, 10.0: any is as good",)
+    assert share.notes == (
+        "no trial is better than the baseline chance, 10.0, so no trial is good",
+    )
 
 
 def test_a_trial_that_no_baseline_is_worse_than_is_not_near_the_best() -> None:

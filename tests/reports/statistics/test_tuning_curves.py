@@ -75,10 +75,10 @@ def test_equal_scores_are_no_fault() -> None:
 
 def test_without_opda_the_curve_has_no_band(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tuning_curve([0.1, 0.4, 0.3], "accuracy")
-    tuning._band.cache_clear()
+    tuning._band_ranks.cache_clear()
     monkeypatch.setattr(tuning, "find_spec", lambda _: None)
     bare = tuning_curve([0.1, 0.4, 0.3], "accuracy")
-    tuning._band.cache_clear()
+    tuning._band_ranks.cache_clear()
     assert list(bare.best) == list(whole.best)
     assert np.isnan(bare.low).all()
     assert np.isnan(expected_best([0.1], "accuracy")).all()
