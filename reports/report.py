@@ -103,9 +103,9 @@ class _Draft:
                     self.figures(lines, drawn, len(drawn))
                 case PagesPart():
                     data = self._drawn_data(part, part.panel, part.along, part.number)
-                    pages = pages_of(whole := part._replace(data=data))
+                    pages = pages_of(figure_part := part._replace(data=data))
                     figures = ((page, part.draw(page, self.looks)) for page in pages)
-                    self.figures(whole, figures, len(pages))
+                    self.figures(figure_part, figures, len(pages))
 
     def _drawn_data(
         self, part: PagesPart | LinesPart, panel: Sequence[str], along: str, number: str

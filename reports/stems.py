@@ -26,8 +26,8 @@ def fit_stem(file: str) -> str:
     """
     if len(file.encode()) <= _LONGEST_NAME:
         return file
-    whole = hashlib.sha256(file.encode()).hexdigest()[:12]
-    return f"{file.encode()[: _LONGEST_NAME - 13].decode(errors='ignore')}+{whole}"
+    digest = hashlib.sha256(file.encode()).hexdigest()[:12]
+    return f"{file.encode()[: _LONGEST_NAME - 13].decode(errors='ignore')}+{digest}"
 
 
 def _safe_part(text: str) -> str:

@@ -232,10 +232,10 @@ def _score_at_length(rows: pd.DataFrame) -> Entry:
         return replace(score, text=REFUSED)
     if score.value is None:
         return score
-    seeds, lost = int(score.facts["seeds"]), int(score.facts["seeds_failed"])
-    basis = f"{seeds} of {seeds + lost} seeds" if lost else f"{seeds} seeds"
+    seeds, failed = int(score.facts["seeds"]), int(score.facts["seeds_failed"])
+    basis = f"{seeds} of {seeds + failed} seeds" if failed else f"{seeds} seeds"
     if seeds == 1 and score.facts["examples"]:
-        basis = f"{basis if lost else 'one seed'}, {score.facts['examples']:,} examples"
+        basis = f"{basis if failed else 'one seed'}, {score.facts['examples']:,} examples"
     long = current_style().style.tables.spread is Spread.long
     text = _percent(score.value) + bounds(score.interval) if long else score.text
     facts = {**score.facts, "basis": basis}

@@ -291,9 +291,13 @@ def _line_at(numbers: Numbers, place: Place, task: str, first: Side, second: Sid
         for side, by_key in ((first, of_first), (second, of_second))
     )
     if not shared:
-        return Line(task=task, notes=(f"the sides share no pair at {task}: {results}", *notes))
+        return Line(
+            task=task, notes=(f"the two sides share no pair of runs at {task}: {results}", *notes)
+        )
     if len(shared) < max(len(of_first), len(of_second)):
-        notes.append(f"only {len(shared)} pair{'s'[: len(shared) - 1]}: {results}")
+        notes.append(
+            f"only {len(shared)} pair{'s'[: len(shared) - 1]} of runs can be compared: {results}"
+        )
     pairs = [(of_first[key], of_second[key]) for key in shared]
     further = _further_differences(pairs, options_of, (*first.about, *second.about, *varying))
     # A reference has the settings of the model that it was timed with, not those of the other side.

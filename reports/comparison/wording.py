@@ -225,7 +225,8 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
         f"Numbers are {numbers.score.unit}, as means over pairs of runs. The runs of a pair share "
         "the task, the seed and each setting that varies within a model. "
         'The column "over" names what the interval accounts for.',
-        f"Difference [{100 * LEVEL:g} % interval{', cut off at ±100' * cut}]." * bool(intervals),
+        f"A difference has its {100 * LEVEL:g} % interval{', cut off at ±100' * cut}."
+        * bool(intervals),
         _TESTED * tested,
         _CORRECTED * corrected,
         _TIMED * timed,

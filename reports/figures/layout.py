@@ -79,8 +79,8 @@ def sheet(
     if panels == 1 and across > 1:
         plot = (1.35 * plot[0], 1.2 * plot[1])
     across = max(1, min(across, panels))
-    if (whole := current_style().style.inches()) is not None:
-        across, plot = _plot_grid(whole, plot, across, rows=rows, lines=lines)
+    if (figure_width := current_style().style.inches()) is not None:
+        across, plot = _plot_grid(figure_width, plot, across, rows=rows, lines=lines)
     figure = new_figure(*(3 * side for side in plot))
     axes = tuple(figure.add_axes((0, 0, 1, 1), label=str(number)) for number in range(panels))
     grid = Sheet(figure, axes, across, plot)
@@ -89,23 +89,23 @@ def sheet(
 
 
 def _plot_grid(
-    whole: float, plot: tuple[float, float], across: int, *, rows: bool, lines: bool
+    figure_width: float, plot: tuple[float, float], across: int, *, rows: bool, lines: bool
 ) -> tuple[int, tuple[float, float]]:
-    """Return how many plots fit into a row of `whole` inches, and the size of a plot."""
+    """Return how many plots fit into a row of `figure_width` inches, and the size of a plot."""
     ends = _ENDS if lines and current_style().style.direct_labels else 0.0
 
     def plot_width(count: int) -> float:
-        return (whole - 2 * EDGE - GAP * (count - 1)) / count - _AXIS - ends
+        return (figure_width - 2 * EDGE - GAP * (count - 1)) / count - _AXIS - ends
 
     while across > 1 and plot_width(across) < _LEAST:
         across -= 1
-    wide = max(_THIN, plot_width(across))
-    high = (wide + ends) * plot[1] / plot[0]
+    width = max(_THIN, plot_width(across))
+    height = (width + ends) * plot[1] / plot[0]
     if (aspect := current_style().style.aspect) is not None:
-        high = wide * aspect
-    elif wide + ends > plot[0]:  # a very wide plot would be too high with its default shape
-        high = min(high, max(plot[1], _SHARE * whole))
-    return across, (wide, plot[1] if rows else max(_LOW, high))
+        height = width * aspect
+    elif width + ends > plot[0]:  # a very wide plot would be too high with its default shape
+        height = min(height, max(plot[1], _SHARE * figure_width))
+    return across, (width, plot[1] if rows else max(_LOW, height))
 
 
 def _set_size(grid: Sheet) -> None:
@@ -134,17 +134,17 @@ def arrange(
         legend_title: the heading of the legend.
         notes: sentences below the legend.
     """
-    figure, outside = grid.figure, current_style().style.beside
+    figure, removed = grid.figure, current_style().style.beside
     title = title[0].upper() + title[1:] if title.startswith(("all ", "none ")) else title
     figure.finding = title
-    out = Caption(
-        title=title if Surrounding.title in outside else "",
-        subtitle=subtitle if Surrounding.subtitle in outside else "",
-        notes=tuple(notes) if Surrounding.notes in outside else (),
+    caption = Caption(
+        title=title if Surrounding.title in removed else "",
+        subtitle=subtitle if Surrounding.subtitle in removed else "",
+        notes=tuple(notes) if Surrounding.notes in removed else (),
     )
-    figure.caption = out if out.sentences() else None
-    title, subtitle = "" if out.title else title, "" if out.subtitle else subtitle
-    notes = () if out.notes else notes
+    figure.caption = caption if caption.sentences() else None
+    title, subtitle = "" if caption.title else title, "" if caption.subtitle else subtitle
+    notes = () if caption.notes else notes
     for axes in grid.axes:
         _resize(axes)
     if current_style().style.direct_labels:
@@ -156,20 +156,22 @@ def arrange(
     width += spare
     inner = width - 2 * EDGE
     sizes = font_size("title", TITLE), font_size("subtitle", SUBTITLE), font_size("notes", NOTES)
-    head = [(line, sizes[0], "bold", "black") for line in wrap(title, inner, sizes[0], bold=True)]
-    head += [(line, sizes[1], "normal", "0.35") for line in wrap(subtitle, inner, sizes[1])]
-    if handles and Surrounding.legend in outside:
+    header = [(line, sizes[0], "bold", "black") for line in wrap(title, inner, sizes[0], bold=True)]
+    header += [(line, sizes[1], "normal", "0.35") for line in wrap(subtitle, inner, sizes[1])]
+    if handles and Surrounding.legend in removed:
         figure.separate_legend = legend_alone(handles, legend_title, width)
         handles = ()
     legend = legend_below(figure, handles, legend_title, inner) if handles else None
-    below = legend.get_window_extent().height / figure.dpi + GAP if legend else 0.0
-    foot = [(line, sizes[2], "normal", "0.25") for line in _note_lines(notes, inner, sizes[2])]
-    over = _height(head) + (0.6 * GAP if head or not figure.caption else 0.0)
-    under = _height(foot) + (0.5 * GAP if foot else 0.0)
-    plots = sum(top + grid.plot[1] + bottom for bottom, top in rows) + GAP * (len(rows) - 1)
-    height = EDGE + over + plots + below + under + EDGE
+    legend_height = legend.get_window_extent().height / figure.dpi + GAP if legend else 0.0
+    note_lines = [
+        (line, sizes[2], "normal", "0.25") for line in _note_lines(notes, inner, sizes[2])
+    ]
+    header_height = _height(header) + (0.6 * GAP if header or not figure.caption else 0.0)
+    notes_height = _height(note_lines) + (0.5 * GAP if note_lines else 0.0)
+    plots_height = sum(top + grid.plot[1] + bottom for bottom, top in rows) + GAP * (len(rows) - 1)
+    height = EDGE + header_height + plots_height + legend_height + notes_height + EDGE
     figure.set_size_inches(width, height)
-    y = height - EDGE - over
+    y = height - EDGE - header_height
     for row, (bottom, top) in enumerate(rows):
         y -= top + grid.plot[1]
         x = EDGE + spare / 2
@@ -182,9 +184,9 @@ def arrange(
             x += grid.plot[0] + right + GAP
         y -= bottom + GAP
     if legend:
-        legend.set_bbox_to_anchor((EDGE / width, (EDGE + under) / height))
-    _write_lines(figure, head, height - EDGE)
-    _write_lines(figure, foot, EDGE + _height(foot))
+        legend.set_bbox_to_anchor((EDGE / width, (EDGE + notes_height) / height))
+    _write_lines(figure, header, height - EDGE)
+    _write_lines(figure, note_lines, EDGE + _height(note_lines))
     return figure
 
 
@@ -205,22 +207,22 @@ def _measure(grid: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, 
 
     A new width may change the ticks, and so the space around a plot; it is then measured again.
     """
-    whole = current_style().style.inches()
-    for axes in grid.axes if whole is not None else ():
+    figure_width = current_style().style.inches()
+    for axes in grid.axes if figure_width is not None else ():
         label = axes.xaxis.label  # a label wider than its plot would take space from the plot
         lines = wrap(label.get_text(), grid.plot[0], float(label.get_fontsize()))
         label.set_text("\n".join(lines))
-    for _ in range(1 if whole is None else 3):
+    for _ in range(1 if figure_width is None else 3):
         for axes in grid.axes:
             wrap_title(axes, grid.plot[0])
             for axis in (axes.xaxis, axes.yaxis):
                 _remove_crowded_ticks(axis)
         columns, rows = _extents(grid)
-        if whole is not None:
+        if figure_width is not None:
             around = sum(map(sum, columns)) + GAP * (len(columns) - 1) + 2 * EDGE
-            wide = max(_THIN, (whole - around) / len(columns))
-            settled = abs(wide - grid.plot[0]) < _SETTLED
-            grid.plot = (wide, grid.plot[1])
+            plot_width = max(_THIN, (figure_width - around) / len(columns))
+            settled = abs(plot_width - grid.plot[0]) < _SETTLED
+            grid.plot = (plot_width, grid.plot[1])
             if settled:
                 break
             _set_size(grid)

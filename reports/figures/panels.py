@@ -128,7 +128,7 @@ def scaling_figure(
     by_panel = {"": models} if groups is None else panels(models, groups)
     across, along = names or ("sequence length (tokens)", QUANTITIES.get(quantity, quantity))
     finding = "" if title else costs(data)
-    what = f"{QUANTITIES.get(quantity, '').capitalize()}, {describe_pass(mode)}"
+    plain_title = f"{QUANTITIES.get(quantity, '').capitalize()}, {describe_pass(mode)}"
     absent = set(data[data["value"].isna()]["model"])
     crosses = max(len(absent.intersection(members)) for members in by_panel.values())
     drawn, grey = without_zeros(data), references(models) if small else []
@@ -163,9 +163,11 @@ def scaling_figure(
             axes.set_ylabel(along if number % grid.across == 0 else "", **size)
         return arrange(
             grid,
-            title=title or finding or what,
+            title=title or finding or plain_title,
             subtitle="; ".join(
-                filter(None, (what * bool(finding), subtitle.rstrip("."), after_names() * small))
+                filter(
+                    None, (plain_title * bool(finding), subtitle.rstrip("."), after_names() * small)
+                )
             ),
             handles=greys if above else [*greys, *handles],
             legend_title=("in every panel" if grey and above else "") if small else after_names(),

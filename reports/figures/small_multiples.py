@@ -39,15 +39,15 @@ def draw_panels(
         grid: further arguments of `lra.reports.figures.layout.sheet`.
     """
     with style():
-        whole = sheet(len(parts), plot=plot, **grid)
+        grid_sheet = sheet(len(parts), plot=plot, **grid)
         titles, facts = panel_titles([words for words, _ in parts])
         drawn: dict[str, Artist] = {}
-        for axes, words, (_, part) in zip(whole.axes, titles, parts, strict=True):
+        for axes, words, (_, part) in zip(grid_sheet.axes, titles, parts, strict=True):
             for name, handle in (draw(axes, part) or {}).items():
                 drawn.setdefault(name, handle)
             axes.set_title(words, size=8.5)
         return arrange(
-            whole,
+            grid_sheet,
             title=title,
             subtitle=subtitle,
             handles=[*_with_others(drawn), *handles()],

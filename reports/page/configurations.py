@@ -112,6 +112,7 @@ def flat_pairs(node: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _flatten(node: Mapping[str, Any], beginning: str, pairs: list[tuple[str, str]]) -> None:
+    """Append the pairs of a nested configuration whose names start with `beginning`."""
     for key, value in node.items():
         name = f"{beginning}{key}"
         if isinstance(value, str):

@@ -240,20 +240,20 @@ def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
             if cell in listed:
                 continue
             listed.add(cell)
-            what = ""
+            number = ""
         else:
-            what = f"against {reference}" if reference else str(metric).replace("_", " ")
+            number = f"against {reference}" if reference else str(metric).replace("_", " ")
             if factor := labels_of(labels).get("factor"):
-                what += f" at {factor} times the training length"
-        key = (what, str(name), as_text(task), str(mode), str(status), str(reason))
+                number += f" at {factor} times the training length"
+        key = (number, str(name), as_text(task), str(mode), str(status), str(reason))
         groups.setdefault(key, {})[str(cell)] = (length, seed)
     return [
         FailedLine(
-            model=name, task=task, mode=mode, what=what, outcome=MARKS.get(status, status),
+            model=name, task=task, mode=mode, what=number, outcome=MARKS.get(status, status),
             reason=reason, cells=tuple(cells), places=_places_in_words(cells.values()),
         )
         # runs without any number come first
-        for (what, name, task, mode, status, reason), cells in sorted(
+        for (number, name, task, mode, status, reason), cells in sorted(
             groups.items(), key=lambda group: group[0][0] != ""
         )
     ]  # fmt: skip

@@ -151,6 +151,7 @@ def mode_sentence(mode: str) -> str:
 
 
 def _value_entry(measure: tuple[str, str], lines: pd.DataFrame) -> Entry:
+    """Return the entry of a measure (metric, k) from the data of one line of the table."""
     lines = of_measure(lines, *measure)
     if lines.empty:
         return absent("not measured: matrices are computed up to runner.matrix_max_length tokens")
@@ -166,6 +167,7 @@ def _value_entry(measure: tuple[str, str], lines: pd.DataFrame) -> Entry:
 
 
 def _time_entry(lines: pd.DataFrame, *, speed: bool) -> Entry:
+    """Return the median time in ms; if `speed`, how many times as fast as exact attention."""
     line = lines.iloc[0]
     times, ratios = line["core_times"], line["time_ratios"]
     if not (times and ratios):

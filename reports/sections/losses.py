@@ -54,11 +54,11 @@ class_figures = {
     )
     for kind, title, across, base, finding in (
         ("position", "Loss by position in the window",
-         "position in the window (first token of a class)", 2, _trend_title),
+         "position in the window", 2, _trend_title),
         ("document_position", "Loss by position in the document",
-         "position in the document (first token of a class)", 2, lambda _: ""),
+         "position in the document", 2, lambda _: ""),
         ("frequency", "Loss by token frequency",
-         "occurrences in the training data (least of a class)", 10,
+         "occurrences in the training data", 10,
          partial(best_at, when="On the rarest tokens", sign=-1)),
     )
 }  # fmt: skip

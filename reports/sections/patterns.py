@@ -48,8 +48,8 @@ def _keys_entry(data: pd.DataFrame, kind: str, over: str) -> Entry:
 
 pattern_table = Pivot(
     title="Keys that a query attends to",
-    caption="Numbers of keys that a query attends to, over the queries of one random example. A "
-    "line is one layer and head; further layers and heads with the same pattern have no line.",
+    caption="The table counts the keys that a query attends to, over all queries of one random "
+    "example. A line is one layer and head; others with the same pattern have no line.",
     stub="pattern",
     places=(),
     lines=lambda data: {kind or "every layer and head": kind for kind in data["kind"].unique()},

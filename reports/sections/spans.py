@@ -53,19 +53,19 @@ def span_figure(
 
 def _longest_title(data: pd.DataFrame) -> str:
     """Return a title with the longest spans of models, by occlusion or else by their heads."""
-    whole = data[(data["head"] == ALL) & (data["measure"] == "occlusion")]
-    spans = (whole if len(whole) else data).groupby("model")["span"].max().astype(float)
+    occlusion = data[(data["head"] == ALL) & (data["measure"] == "occlusion")]
+    spans = (occlusion if len(occlusion) else data).groupby("model")["span"].max().astype(float)
     longest = spans.sort_values(ascending=False, kind="stable")[:FEW]
     texts = [f"{name} {significant(span, 2)} tokens" for name, span in longest.items()]
-    return f"Longest span {'by occlusion' if len(whole) else 'of a head'}: {', '.join(texts)}"
+    return f"Longest span {'by occlusion' if len(occlusion) else 'of a head'}: {', '.join(texts)}"
 
 
 def _draw_spans(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
     """Draw one panel; models are side by side in each column. Return their legend handles."""
     heads = data[(data["head"] != ALL) & (data["layer"] != ALL)]
     layers = sorted({int(layer) for layer in heads["layer"]})
-    whole = [m for m in MEASURES[1:] if m in set(data["measure"])]
-    columns = [f"layer {layer}" for layer in layers] + whole
+    model_measures = [m for m in MEASURES[1:] if m in set(data["measure"])]
+    columns = [f"layer {layer}" for layer in layers] + model_measures
     names = model_order([str(name) for name in data["model"]])
     handles = {}
     for number, name in enumerate(names):

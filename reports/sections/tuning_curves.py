@@ -138,6 +138,7 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
 
 
 def _draw_panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    """Draw the curves of one panel against trials or a cost; return a handle for each model."""
     score, against = score_of(str(part["metric"].iloc[0])), str(part["against"].iloc[0])
     axes.set_ylim(*_vertical_limits(part, score.factor))
     part, unit = _scale_costs(part)

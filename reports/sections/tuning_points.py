@@ -101,6 +101,7 @@ def _range_title(part: pd.DataFrame) -> str:
 
 
 def _draw_panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    """Draw the trials of one panel against one option; return a handle for each model."""
     score, placed = score_of(str(part["metric"].iloc[0])), _set_axis(axes, part)
     handles = {
         name: _draw_points(axes, placed[placed["model"] == name], looks[name], name, score)

@@ -286,6 +286,7 @@ def _memory_entry(point: CostPoint) -> Entry:
 
 
 def _memory_ratio(reference: str, point: CostPoint) -> Entry:
+    """Return the peak memory of a point's model divided by that of a reference."""
     ratio = point.memory_ratio.get(reference)
     if ratio is None:
         return _entry_without_pair(point, reference) if point.time.ok else mark(point.time)

@@ -205,7 +205,9 @@ def accuracy_table(
         entries = tuple(line_of(name))
         table_rows.append(TableRow(title=titles[name], entries=entries, section=section))
     percent = f"{100 * LEVEL:g} %"
-    caption = f"Numbers are {score.unit}, as means over seeds [{percent} interval; its basis]. "
+    caption = (
+        f"Numbers are {score.unit}, as means over seeds [{percent} interval; seeds or examples]. "
+    )
     wilson = any(e.interval and e.interval.source is Uncertainty.examples for e in all_entries)
     caption += (
         "Intervals over seeds are t intervals. For a single seed, the interval is Wilson's over "
@@ -307,8 +309,8 @@ def several_settings(rows: pd.DataFrame, final: pd.DataFrame, score: Score) -> s
         return ""
     return (
         "This table has no ranks, because a family has several settings, and its best score on "
-        "this split would be too good. The table of the settings that are best on validation has "
-        "ranks."
+        "this split would be too good. Use the table of the settings that are best on validation "
+        "instead."
     )
 
 

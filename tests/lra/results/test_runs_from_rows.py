@@ -188,7 +188,9 @@ def test_a_server_that_dies_at_the_end_of_a_run_leaves_the_others(
     )
     assert [kind for kind, _ in ended] == ["online", "offline"]
     assert len({run for _, run in ended}) == 2
-    assert [each.text for each in said] == [f"W&B: no answer; runs go into {target.folder}"]
+    assert [each.text for each in said] == [
+        f"W&B: no answer; runs are written to files in {target.folder}"
+    ]
 
 
 def test_what_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ def test_other_seeds_are_named(make: SimpleNamespace) -> None:
     rows.append(make.accuracy("sdpa", 1, 0.4))
     line = one_line(numbers(make.frame(*rows)))
     assert line.over == "2,000 examples"
-    assert "only 1 pair: linear has seeds 0 and 1; sdpa has seeds 1 and 2 and 3" in line.notes
+    one_pair = "only 1 pair of runs can be compared"
+    assert f"{one_pair}: linear has seeds 0 and 1; sdpa has seeds 1 and 2 and 3" in line.notes
 
 
 def test_tasks_are_never_mixed_and_each_has_its_line(make: SimpleNamespace) -> None:
