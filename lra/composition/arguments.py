@@ -1,4 +1,4 @@
-"""Arguments that several verbs have: numbers with their limits, files and packages of one's own."""
+"""Arguments that several verbs have: numbers with limits, paths, and packages of the user."""
 
 import argparse
 import re
@@ -15,13 +15,13 @@ from lra.errors import near
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return what reads a whole number from `least` to `most`, for `add_argument(type=...)`."""
+    """Return a function that reads a whole number from `least` to `most`, for `add_argument`."""
 
     def read(word: str) -> int:
         try:
             number = int(word) if len(word) < 20 else most + 1
         except ValueError:
-            number = least - 1
+            number = least - 1  # out of range, so that the message below follows
         if not least <= number <= most:
             raise argparse.ArgumentTypeError(
                 f"got {word[:40]!r}; wanted a whole number from {least} to {most}"
@@ -32,21 +32,21 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def path_word(word: str) -> Path:
-    """Return the path that a word gives; a blank one would be the current folder."""
+    """Return the path in an argument. Raises ArgumentTypeError for a blank argument."""
     if not word.strip() or "\0" in word:
         raise argparse.ArgumentTypeError(
-            f"got {word!r}; wanted a path, as in results (the current folder is .)"
+            f"got {word!r}; wanted a path, for example results, or . for the current folder"
         )
     return Path(word)
 
 
 class Parser(argparse.ArgumentParser):
-    """Prints examples before arguments, and refuses in one sentence."""
+    """A parser that prints examples before arguments, and every error in one sentence."""
 
     def __init__(
         self, prog: str | None = None, *, description: str = "", epilog: str = "", **options: Any
     ) -> None:
-        # A purpose in one line is wrapped; examples, and what has lines, are printed as written.
+        # Only a description in one line is wrapped; examples keep their lines.
         if "\n" not in description:
             description = fill(" ".join(description.split()), get_terminal_size().columns - 2)
         super().__init__(
@@ -57,32 +57,33 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong, and leave."""
+        """Print the message with a similar flag, if there is one, and end with exit code 2."""
         message = re.sub(rf"\S{{{2 * LONGEST},}}", lambda match: short(match[0]), message)
         flag = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
         flags = [name.lstrip("-") for name in self._option_string_actions]
-        meant = near(flag[1].lstrip("-"), flags, most=1) if flag else []
-        message += "".join(f" (did you mean --{name}?)" for name in meant)
+        similar = near(flag[1].lstrip("-"), flags, most=1) if flag else []
+        message += "".join(f" (did you mean --{name}?)" for name in similar)
         self.exit(2, f"{self.prog}: {message}; run `{self.prog} --help` to see its arguments\n")
 
 
 def parser_beside_words(prog: str, usage: str, about: str, examples: str) -> Parser:
-    """Return the arguments of a verb whose other words are those of `lra run`.
+    """Return a parser for a verb that also takes arguments of `lra run`, which it leaves unparsed.
 
-    Its help is printed as it is written, and no flag is abbreviated: the words are looked at later.
+    The help is printed as it is written. Flags cannot be abbreviated, because an abbreviation could
+    be an argument of `lra run`.
     """
     return Parser(prog=prog, usage=usage, description=about, epilog=examples, allow_abbrev=False)
 
 
 def file_name(word: str) -> str:
-    """Return a word that a file is named after. Raises ArgumentTypeError for any other."""
+    """Return an argument that can be the name of a file. Raises ArgumentTypeError for others."""
     if not SWEEP_NAME.fullmatch(word):
         raise argparse.ArgumentTypeError(f"got {word[:40]!r}; wanted {SWEEP_WORDS}")
     return word
 
 
 def add_results(parser: argparse.ArgumentParser, meaning: str = "") -> None:
-    """Add --results: `results`."""
+    """Add the flag --results, whose value becomes `results`; `meaning` begins its help."""
     parser.add_argument(
         "--results", type=path_word, default=Path("results"), metavar="DIR",
         help=f"{meaning or 'the results folder; '}default: results",
@@ -90,7 +91,7 @@ def add_results(parser: argparse.ArgumentParser, meaning: str = "") -> None:
 
 
 def add_plugin_words(parser: argparse.ArgumentParser) -> None:
-    """Add --config-dir and --plugin, which may be repeated: `config_dir` and `plugin`."""
+    """Add the repeatable flags --config-dir and --plugin, as lists `config_dir` and `plugin`."""
     parser.add_argument(
         "--config-dir",
         "-cd",
@@ -98,18 +99,18 @@ def add_plugin_words(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=path_word,
         metavar="DIR",
-        help="a folder with your YAML files: DIR/model, DIR/task …",
+        help="folder with your YAML files, which are in DIR/model, DIR/task and so on",
     )
-    add_plugin(parser, "your package, which class_path in these files may name")
+    add_plugin(parser, "name of your package, if class_path in your YAML files names it")
 
 
 def add_plugin(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """Add --plugin, which may be repeated, and names what may be imported: `plugin`."""
+    """Add the repeatable flag --plugin, a list `plugin` of packages that lra may import."""
     parser.add_argument("--plugin", action=_Plugin, default=[], metavar="PACKAGE", help=meaning)
 
 
 class _Plugin(argparse.Action):
-    """Appends a package, and lets it be imported."""
+    """Appends a package to a list, and allows lra to import it."""
 
     def __call__(
         self,
@@ -118,6 +119,6 @@ class _Plugin(argparse.Action):
         values: Any,
         option_string: str | None = None,  # noqa: ARG002
     ) -> None:
-        """Take one more."""
+        """Append the package `values`."""
         name_plugins([values])
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])

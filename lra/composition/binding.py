@@ -22,16 +22,16 @@ from lra.errors import ConfigError, near, unknown
 GIVEN = frozenset({"self", "site", "config"})
 """Parameters of a mixer or a stack that lra passes itself, so that they are no options."""
 MISSING_TEXT = "???"
-"""What a configuration has in the place of a value that is still to be given."""
+"""The text that stands in a configuration for a value which the user must give."""
 
 
 class OptionSpec(NamedTuple):
-    """A parameter of a constructor."""
+    """The type and the default of a parameter of a constructor."""
 
     kind: Any
-    """Its annotation."""
+    """The type annotation."""
     default: Any
-    """`MISSING` where there is none. It is shared: nothing may change it."""
+    """The default; `MISSING` if there is none. Nothing may change it, because it is shared."""
 
 
 def parameters(target: Callable[..., Any]) -> set[str]:
@@ -50,8 +50,8 @@ def schema(target: Callable[..., Any]) -> Mapping[str, OptionSpec]:
         hints = get_type_hints(target if is_dataclass(target) else call)
     except (NameError, TypeError) as error:
         raise ConfigError(
-            f"{getattr(target, '__qualname__', target)}: the type annotations cannot be evaluated: "
-            f"{error}"
+            f"{getattr(target, '__qualname__', target)}: Python cannot evaluate the type "
+            f"annotations of the constructor: {error}"
         ) from error
     if is_dataclass(target):
         return {
@@ -63,12 +63,12 @@ def schema(target: Callable[..., Any]) -> Mapping[str, OptionSpec]:
     options = {}
     for name, parameter in inspect.signature(call).parameters.items():
         if name in GIVEN or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            continue  # given by whoever calls
+            continue  # lra passes this argument itself
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or name not in hints:
             raise ConfigError(
-                f"{getattr(target, '__qualname__', target)}: parameter {name!r} must be "
-                "keyword-only and have a type annotation, because the constructor defines which "
-                "options its YAML file can set"
+                f"{getattr(target, '__qualname__', target)}: the parameter {name!r} must be "
+                "keyword-only and have a type annotation, because these parameters are the options "
+                "that a YAML file can set"
             )
         default = parameter.default
         options[name] = OptionSpec(hints[name], MISSING if default is parameter.empty else default)
@@ -103,36 +103,38 @@ def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str)
     for name, (kind, default) in parameters.items():
         value = values.get(name, default)
         if value is MISSING or value == MISSING_TEXT:
-            raise ConfigError(f"{where}.{name} is missing: wanted {_accepted(kind)}")
+            raise ConfigError(f"{where}.{name} is missing; wanted {_describe_accepted(kind)}")
         try:
-            bound[name] = _typed(value, kind)
+            bound[name] = _convert(value, kind)
         except TypeError as error:
-            raise ConfigError(_refusal(where, name, value, kind)) from error
-    storable(plain(bound), where)  # a default of the user's own class, too
+            raise ConfigError(_write_refusal(where, name, value, kind)) from error
+    storable(plain(bound), where)  # again, because this also checks defaults of a user's class
     return copy.deepcopy(bound)
 
 
-def _typed(value: Any, kind: Any) -> Any:
-    """Return a value in the form that its type has: 1 becomes 1.0, and a name a member of an enum.
+def _convert(value: Any, kind: Any) -> Any:
+    """Return a value as its type needs it: 1 becomes 1.0, and a name becomes a member of an enum.
 
-    Raises TypeError for a value of another type, and for one that would have to change.
+    Raises TypeError if the value has another type, or if the conversion would change it.
     """
     origin, inside = get_origin(kind) or kind, get_args(kind)
     if is_union(kind):
         for alternative in inside:
             with suppress(TypeError):
-                return _typed(value, alternative)
+                return _convert(value, alternative)
     elif isinstance(origin, type):
         if issubclass(origin, list | tuple) and isinstance(value, list | tuple):
-            return [_typed(item, inside[0] if inside else Any) for item in value]
+            (item_kind,) = inside[:1] or (Any,)
+            return [_convert(item, item_kind) for item in value]
         if issubclass(origin, Mapping) and isinstance(value, Mapping):
-            return {key: _typed(item, inside[1] if inside else Any) for key, item in value.items()}
-        return _typed_alone(value, origin)
+            (item_kind,) = inside[1:] or (Any,)
+            return {key: _convert(item, item_kind) for key, item in value.items()}
+        return _convert_single(value, origin)
     raise TypeError
 
 
-def _typed_alone(value: Any, kind: type) -> Any:
-    """Return what `_typed` does, for a type that is no union, list or mapping."""
+def _convert_single(value: Any, kind: type) -> Any:
+    """Return what `_convert` returns, for a type that is neither a union, list nor mapping."""
     if issubclass(kind, Enum) and type(value) is str and value in kind.__members__:
         return kind[value]
     if kind is float and type(value) is int and float(value) == value:
@@ -144,27 +146,35 @@ def _typed_alone(value: Any, kind: type) -> Any:
     raise TypeError
 
 
-def _accepted(kind: Any) -> str:
-    """Return in words which values a type accepts: "a list of whole numbers, or null"."""
+def _describe_accepted(kind: Any) -> str:
+    """Return the values that a type accepts, in words: "a list of whole numbers, or null"."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return f"one of {', '.join(kind.__members__)}"
     phrase = type_phrase(kind)
     return f"a {phrase}" if phrase.startswith(("whole", "number", "list", "mapping")) else phrase
 
 
-def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
-    """Return the message about a value of the wrong type; for an enum, with a similar name."""
-    seen = f"{where}.{key}: got {quote(value)}"
+def _write_refusal(where: str, key: str, value: Any, kind: Any) -> str:
+    """Return the message for a value of the wrong type.
+
+    Args:
+        where: The key of the group.
+        key: The name of the option.
+        value: The value.
+        kind: The type that the option has; for an enum, the message suggests a similar name.
+    """
+    got = f"{where}.{key}: got {quote(value)}"
     if not isinstance(value, str | None):
-        seen += f" ({type(value).__name__})"
-    of_list = get_origin(kind) is list and not isinstance(value, list)
-    for alternative in (kind, *(() if of_list else get_args(kind))):
+        got += f" ({type(value).__name__})"
+    needs_list = get_origin(kind) is list and not isinstance(value, list)
+    for alternative in (kind, *(() if needs_list else get_args(kind))):
         if isinstance(alternative, type) and issubclass(alternative, Enum):
             names = [member.name for member in alternative]
-            close = near(str(value), names, most=1)
-            hint = f": did you mean {where}.{key}={close[0]}?" if close else ""
-            return f"{seen}; wanted one of {', '.join(names)}{hint}"
-    return f"{seen}; wanted {_accepted(kind)}"
+            hint = "".join(
+                f": did you mean {where}.{key}={name}?" for name in near(str(value), names, most=1)
+            )
+            return f"{got}; wanted one of {', '.join(names)}{hint}"
+    return f"{got}; wanted {_describe_accepted(kind)}"
 
 
 def make(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> Any:

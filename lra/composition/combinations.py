@@ -1,4 +1,4 @@
-"""The arguments of every combination of a sweep, in Hydra's order, and which ones are skipped."""
+"""List the arguments of every combination of a sweep, in Hydra's order; skip senseless ones."""
 
 import math
 from collections import Counter
@@ -14,44 +14,44 @@ from lra.conf.short_values import number_of
 from lra.errors import ConfigError
 
 MOST = 100_000
-"""Combinations of one command at most. More are a mistake, and their list would fill the memory."""
+"""The most combinations of one command. More are a mistake, and would fill the memory."""
 OF_MIXERS = "model.mixer."
-NEEDS_SEARCH = "an interval can only be searched: add search=halton"
+NEEDS_SEARCH = "lra can only search an interval, so add search=halton"
 FAITHFUL = ("variant", "faithful")
-"""The value of `variant` that a family without variants has anyway."""
+"""The one value of `variant` that also suits a family without variants."""
 
 
 def expand(overrides: Sequence[Override]) -> list[list[str]]:
-    """Return the arguments of every combination, in Hydra's order.
+    """Return the arguments of every combination of the values in `overrides`, in Hydra's order.
 
     Raises:
-        ConfigError: there are none or more than `MOST`, or a range has no end.
+        ConfigError: There is no combination, or more than `MOST`, or a range has no end.
     """
     sizes = {override.get_key_element(): value_count(override) for override in overrides}
     total = math.prod(sizes.values())
     if total > MOST:
         longest = max(sizes, key=lambda key: sizes[key])
         raise ConfigError(
-            f"this sweep has {total:,.0f} combinations; wanted at most {MOST:,}: {longest} alone "
-            f"has {sizes[longest]:,.0f} values. Split it into several commands"
+            f"this sweep has {total:,.0f} combinations, but at most {MOST:,} are allowed: "
+            f"{longest} alone has {sizes[longest]:,.0f} values. Split it into several commands"
         )
     for key, size in sizes.items():
         if not size:
             raise ConfigError(
-                f"{key} has no values, so that this sweep is empty; give at least one value"
+                f"{key} has no values, so this sweep has no runs; give at least one value"
             )
     words = dict[str, list[str]]()
     for word in overrides:
-        key, several = word.get_key_element(), word.is_sweep_override()
-        values = word.sweep_string_iterator() if several else [word.get_value_element_as_str()]
+        key, is_sweep = word.get_key_element(), word.is_sweep_override()
+        values = word.sweep_string_iterator() if is_sweep else [word.get_value_element_as_str()]
         words[key] = [f"{key}={value}" for value in values]
-    return [[*each] for each in product(*words.values())]
+    return [[*combination] for combination in product(*words.values())]
 
 
 def is_range(override: Override) -> bool:
-    """Return whether an argument gives a range, as interval(...) does, for a search to draw from.
+    """Return whether an argument gives a range, such as interval(...), for a search to draw from.
 
-    The values of a list, or of a glob, are not drawn from: each of them is an arm of the search.
+    A search does not draw from the values of a list or a glob; each of them makes an arm.
     """
     value = override.value()
     if isinstance(value, IntervalSweep | RangeSweep):
@@ -60,7 +60,7 @@ def is_range(override: Override) -> bool:
 
 
 def value_count(override: Override) -> float:
-    """Return how many values an argument has, without listing them.
+    """Return the number of values of an argument, without making a list of them.
 
     Raises ConfigError for a range without an end, and for an interval.
     """
@@ -74,88 +74,91 @@ def value_count(override: Override) -> float:
     if not isinstance(value, RangeSweep):
         return 1
     if not value.step or value.start is None or value.stop is None:
-        raise ConfigError(f"{override.input_line}: wanted range(start,stop,step), step not 0")
+        raise ConfigError(
+            f"{override.input_line}: wanted range(start,stop,step) with a step other than 0"
+        )
     try:
         size = (float(value.stop) - float(value.start)) / float(value.step)
-    except OverflowError:  # of a whole number that no float holds
+    except OverflowError:  # a whole number can be too large for a float
         size = math.inf
     if not math.isfinite(size):
-        raise ConfigError(f"{override.input_line}: wanted a range that ends")
+        raise ConfigError(f"{override.input_line}: wanted a range with a finite number of values")
     return max(0, math.ceil(size))
 
 
 def with_settings(combinations: list[list[str]], composer: Composer) -> list[list[str]]:
-    """Return the combinations whose task has settings in their protocol; if none has, all.
+    """Return the combinations without tasks that their protocol has no settings for.
 
-    This is for a preset that lists tasks, together with a protocol that an argument chooses.
+    If no combination is left, all are returned, and lra refuses them later. This is for a preset
+    that lists tasks, together with a protocol that an argument chooses.
     """
-    kept, skipped = list[list[str]](), Counter[tuple[str, str]]()
+    remaining, skipped = list[list[str]](), Counter[tuple[str, str]]()
     for words in combinations:
-        protocol, task = _chosen(words, "protocol"), _chosen(words, "task")
-        tasks = _in_file(f"protocol/{protocol}", "for_task", composer) if protocol else None
+        protocol, task = _find_choice(words, "protocol"), _find_choice(words, "task")
+        tasks = _read_mapping(f"protocol/{protocol}", "for_task", composer) if protocol else None
         if tasks and task and task not in tasks:
             skipped[protocol, task] += 1
         else:
-            kept.append(words)
-    if not kept:
+            remaining.append(words)
+    if not remaining:
         return combinations
     for (protocol, task), runs in skipped.items():
-        note = f"+protocol={protocol} has no settings for task={task}"
-        composer.notes[f"{note}: skipped ({number_of(runs, 'run')})"] = None
-    return kept
+        reason = f"+protocol={protocol} has no settings for task={task}"
+        composer.notes[f"{number_of(runs, 'run')} skipped, because {reason}"] = None
+    return remaining
 
 
 def with_trained(combinations: list[list[str]], composer: Composer) -> list[list[str]]:
-    """Return the combinations of a protocol and a model that its paper has trained.
+    """Return the combinations whose model the paper of their protocol has trained.
 
-    This is for a preset that lists both protocols and models, and does not mean their product.
+    This is for a preset that lists protocols and models, but wants only some pairs of them.
     """
     trained = dict[str, Any]()
-    for protocol in {_chosen(words, "protocol") for words in combinations} - {""}:
+    for protocol in {_find_choice(words, "protocol") for words in combinations} - {""}:
         file = composer.files.find(f"protocol/{protocol}")
         trained[protocol] = (file and file.values.get("published_models")) or ()
     return [
         words
         for words in combinations
-        if (protocol := _chosen(words, "protocol")) not in trained
-        or _chosen(words, "model") in trained[protocol]
+        if (protocol := _find_choice(words, "protocol")) not in trained
+        or _find_choice(words, "model") in trained[protocol]
     ]
 
 
 def with_first_seed(combinations: list[list[str]]) -> list[list[str]]:
-    """Return the combinations, those of a timed runner with only the first seed.
+    """Return the combinations, but with only the first seed for a runner that measures time.
 
-    The seeds of a preset are meant for its trainings, and a time does not depend on them.
+    The seeds of a preset are meant for its trainings; a time does not depend on the seed.
     """
-    first = _chosen(combinations[0], "seed")
+    first = _find_choice(combinations[0], "seed")
     timed = {
         runner: bool(runner) and runner_class({"name": runner}).timed
-        for runner in {_chosen(words, "runner") for words in combinations}
+        for runner in {_find_choice(words, "runner") for words in combinations}
     }
     return [
         words
         for words in combinations
-        if not timed[_chosen(words, "runner")] or _chosen(words, "seed") == first
+        if not timed[_find_choice(words, "runner")] or _find_choice(words, "seed") == first
     ]
 
 
 def with_options(combinations: list[list[str]], composer: Composer) -> list[list[str]]:
-    """Return the combinations whose models have the options of mixers that arguments set.
+    """Return the combinations without those that set an option which their mixer lacks.
 
     For example, `-m model=cosformer,linformer model.mixer.variant=faithful,lra` gives three runs:
     both variants of Linformer, and cosFormer once, as it has no variants and is always faithful.
-    An option that no model of the sweep has stays, and is refused later with a message.
+    If no model of the sweep has an option, its combinations stay, and lra refuses them later.
     """
     if not any(word.lstrip("+").startswith(OF_MIXERS) for word in chain(*combinations[:1])):
         return combinations
     options = {
-        model: _in_file(f"model/{model}", "mixer", composer)
-        for model in {_chosen(words, "model") for words in combinations}
+        model: _read_mapping(f"model/{model}", "mixer", composer)
+        for model in {_find_choice(words, "model") for words in combinations}
     }
     existing = frozenset(chain(*(names or () for names in options.values())))
-    kept, skipped = dict[tuple[str, ...], None](), Counter[tuple[str, str]]()
+    remaining, skipped = dict[tuple[str, ...], None](), Counter[tuple[str, str]]()
     for words in combinations:
-        model = _chosen(words, "model")
+        model = _find_choice(words, "model")
         names, foreign = options[model], dict[str, tuple[str, str]]()
         for word in words:
             key, _, value = word.lstrip("+").partition("=")
@@ -166,21 +169,21 @@ def with_options(combinations: list[list[str]], composer: Composer) -> list[list
         if lacking:
             skipped[model, lacking[0]] += 1
         else:
-            kept[tuple(word for word in words if word not in foreign)] = None
+            remaining[tuple(word for word in words if word not in foreign)] = None
     for (model, word), runs in skipped.items():
-        note = f"{word} is no option of model={model}"
-        composer.notes[f"{note}: skipped ({runs} of the combinations)"] = None
-    return [[*words] for words in kept]
+        note = f"{number_of(runs, 'combination')} skipped, because model={model} has no option"
+        composer.notes[f"{note} {word.partition('=')[0]}"] = None
+    return [[*words] for words in remaining]
 
 
-def _chosen(words: Sequence[str], group: str) -> str:
-    """Return the last choice of a group; "" where there is none."""
+def _find_choice(words: Sequence[str], group: str) -> str:
+    """Return the last choice of `group` among arguments; "" if they choose none."""
     choices = (word.lstrip("+").partition("=") for word in reversed(words))
     return next((name for key, _, name in choices if key == group), "")
 
 
-def _in_file(path: str, key: str, composer: Composer) -> Mapping[str, Any] | None:
-    """Return a mapping in one of the files; None where there is none."""
+def _read_mapping(path: str, key: str, composer: Composer) -> Mapping[str, Any] | None:
+    """Return the mapping at `key` of the file `path`; None if there is no such file or mapping."""
     file = composer.files.find(path)
     node = None if file is None else file.values.get(key)
     return node if isinstance(node, Mapping) else None

@@ -1,4 +1,4 @@
-"""What is wrong with words that Hydra cannot compose, or misreads: a line with key and value."""
+"""Refuse arguments that Hydra cannot read or would misread, with a message that names the key."""
 
 import errno
 import re
@@ -23,7 +23,7 @@ MAPPINGS = (
     *TABLES, "runner.pretraining", "model.layer_options", "hardware.typical",
     "hydra.sweeper.params",
 )  # fmt: skip
-"""Empty by default: an entry may be taken away, as what holds elsewhere then holds there."""
+"""Mappings that are empty by default, so that `~KEY` may delete an entry of them."""
 TAKEN = (
     "options cannot be deleted, because each has a default; set another value by KEY=VALUE, "
     "or switch the option off by KEY=null if it allows that"
@@ -35,52 +35,62 @@ NO_PLUGINS = (
     "lra does not use the launchers of Hydra: use `lra submit` to start workers, and search=NAME "
     "to search"
 )
-"""In the place of other people's launchers and sweepers of Hydra."""
+"""The message for an argument that chooses a launcher or a sweeper of another package."""
 HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment", "full_key:")
-"""Lines of its messages that do not help to correct a command."""
+"""Beginnings of lines in Hydra's messages that do not help to correct a command."""
 
 
 def check_words(words: Sequence[str], config_dirs: Sequence[Path]) -> None:
-    """Raise ConfigError for the first word that Hydra cannot read, or takes for something else."""
-    signed = groups(config_dirs)
-    if any(word.startswith("+experiment=") for word in words):
-        signed = {**signed, "protocol": ""}  # a preset may have chosen one, which a word replaces
-    for word in words:
-        if wanted := _wanted(word, signed.get(word.lstrip("+").partition("=")[0], "")):
-            raise ConfigError(f"{short(word) if word.strip() else repr(word)}: {wanted}")
-
-
-def _wanted(word: str, group: str) -> str:
-    """Return what is wanted in the place of a word; "" where it is good.
+    """Raise ConfigError for the first argument that Hydra cannot read, or would misread.
 
     Args:
-        word: The word.
-        group: How the group that it chooses from is spelt, with its plus; "" where it does not.
+        words: The arguments of the command.
+        config_dirs: Folders with the user's YAML files.
+    """
+    spelt = groups(config_dirs)
+    if any(word.startswith("+experiment=") for word in words):
+        # If the preset chooses a protocol, protocol=NAME must replace it; otherwise +protocol=NAME.
+        spelt = {**spelt, "protocol": ""}
+    for word in words:
+        if fault := _find_fault(word, spelt.get(word.lstrip("+").partition("=")[0], "")):
+            raise ConfigError(f"{short(word) if word.strip() else repr(word)}: {fault}")
+
+
+def _find_fault(word: str, group: str) -> str:
+    """Return the message about a wrong argument; "" if the argument is right.
+
+    Args:
+        word: The argument.
+        group: The spelling of the group that it chooses from, with a plus if the group needs one;
+            "" if it chooses from no group.
     """
     key, equals, value = word.partition("=")
     name = key.lstrip("+~")
     if PLUGINS.match(word):
         return NO_PLUGINS
     if word.startswith("~") and name:
-        return "" if f"{name}.".startswith(tuple(f"{each}." for each in MAPPINGS)) else TAKEN
+        return "" if f"{name}.".startswith(tuple(f"{key}." for key in MAPPINGS)) else TAKEN
     read = read_word(word)
     if not name.strip() or not equals or (read is None and not KEY.fullmatch(key)):
         return SHAPE
     if read is None:
         text = shlex.quote(short(f"{key}={as_text(value)}", LONGEST_REASON))
         return (
-            f"commas, brackets, quotation marks, \\ and ${{ have a special meaning; for plain text "
-            f"write {text}"
+            "commas, brackets, quotation marks, \\ and ${ have a special meaning; for plain "
+            f"text write {text}"
         )
     if name == "hydra.sweeper.params" and not re.fullmatch(r"\{\s*\}", value):
-        return "give the values of a sweep as separate arguments: KEY=1,2"
+        return "give the values of each option as a separate argument: KEY=1,2"
     misspelt = group and key != group and not value.startswith("{")
     return f"wanted {group}={short(value)}" if misspelt else ""
 
 
 @contextmanager
 def refusing_by_word(words: Sequence[str]) -> Iterator[None]:
-    """Turn whatever is raised while Hydra composes words into a ConfigError."""
+    """Turn every error of Hydra in the `with` block into a ConfigError that names an argument.
+
+    `words` are the arguments that Hydra composes.
+    """
     try:
         yield
     except (ConfigError, BadYaml, BrokenPipeError):
@@ -91,12 +101,12 @@ def refusing_by_word(words: Sequence[str]) -> Iterator[None]:
                 raise
             longest = short(max(words, key=len, default=""))
             raise ConfigError(
-                f"{longest}: this is longer than a file name or a key may be"
+                f"{longest}: this argument is longer than the name of a file or a key may be"
             ) from error
         cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
         key = str(getattr(cause, "full_key", None) or "")
-        about = next((word for word in words if word.lstrip("+").startswith(f"{key}=")), key)
+        faulty = next((word for word in words if word.lstrip("+").startswith(f"{key}=")), key)
         lines = [line.strip() for line in str(cause).splitlines()]
-        said = " ".join(line for line in lines if not line.startswith(HYDRA_ONLY))
-        way_out = "; in a text, ${ is written \\${" if "${" in about else ""
-        raise ConfigError(f"{short(about)}: {short(said, LONGEST_REASON)}{way_out}") from error
+        reason = " ".join(line for line in lines if not line.startswith(HYDRA_ONLY))
+        way_out = "; write \\${ if the text shall contain ${" if "${" in faulty else ""
+        raise ConfigError(f"{short(faulty)}: {short(reason, LONGEST_REASON)}{way_out}") from error

@@ -1,7 +1,7 @@
-"""The one place where names and YAML become typed objects.
+"""Make typed objects, such as models and tasks, from names and configurations.
 
-No missing key is replaced by a guess, and every error names the key, the value that was found, the
-values that are allowed and what to do. How options are typed: `lra.composition.binding`.
+lra never guesses a missing value. Every error names the key, its value, the allowed values and a
+remedy. `lra.composition.binding` converts the options to their types.
 """
 
 import copy
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from lra.tasks.task import Task
 
 NO_OPTIONS = frozenset({"name", "about", "class_path", "section"})
-"""Keys of a runner that are none of its options."""
+"""Keys of a runner's configuration that are not options of its class."""
 TASK = ("spec", "prepare", "batches", "tally", "incidental")
-"""What every task has: see `lra.tasks.task.Task`."""
+"""Attributes that every task has: see `lra.tasks.task.Task`."""
 
 
 def group_file(group: str, name: str, config_dirs: Sequence[Path] = ()) -> dict[str, Any]:
@@ -59,11 +59,14 @@ def _group_file(group: str, name: str, config_dirs: tuple[Path, ...]) -> dict[st
     return load(next(file for file in files if file.exists()))
 
 
-def _class_and_options(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
+def _split_class_path(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
     """Return the class path of a node, and its options without those that `drop` names."""
     options = {k: v for k, v in node.items() if k not in {"class_path", "name", "about", *drop}}
     if "class_path" not in node:
-        raise ConfigError(f"a class_path is missing: got only {sorted(map(str, node))}")
+        raise ConfigError(
+            f"the key class_path is missing; the configuration has only the keys "
+            f"{', '.join(sorted(map(str, node)))}"
+        )
     return stored_name(str(node["class_path"])), options
 
 
@@ -77,7 +80,7 @@ def mixer_factory(
         plugins: Packages of the user that may hold the class.
         where: The key of the node, for messages.
     """
-    class_path, options = _class_and_options(node)
+    class_path, options = _split_class_path(node)
     family = locate(class_path, plugins)
     factory, bound = bound_mixer(family, options, where, f"{where}.class_path: {class_path}")
     return factory, {"class_path": class_path, **bound}
@@ -96,9 +99,9 @@ def bound_mixer(
     """
     if not GIVEN & parameters(family):
         raise ConfigError(
-            f"{name} takes no `site`; wanted a class or a function of "
-            "(site, *, option: type = default); use any other nn.Module through --wrap of lra "
-            "verify, or by lra.wrap in Python"
+            f"{name} has no parameter `site`; wanted a class or a function with the parameters "
+            "(site, *, option: type = default). For any other nn.Module, use `lra verify --wrap`, "
+            "or lra.wrap in Python"
         )
     bound = bind(family, options, where)
     return partial(family, **bound), plain(bound)
@@ -116,14 +119,15 @@ def core_of(
     if "stack" in model:
         if model.get("layers"):
             raise ConfigError(
-                f"{where}.layers: {model.get('name')} is a whole stack, and takes no layers of "
-                "other models"
+                f"{where}.layers: {model.get('name')} is a whole stack of layers, so it cannot "
+                "have layers of other models; remove this option"
             )
         stack, options = mixer_factory(model["stack"], plugins, f"{where}.stack")
         return [], cast("StackFactory", stack), options
     if "mixer" not in model:
         raise ConfigError(
-            f"{where}: a model needs a `mixer` or a `stack`: got only {sorted(model)}"
+            f"{where}: a model needs the key `mixer` or `stack`, but has only the keys "
+            f"{', '.join(sorted(map(str, model)))}"
         )
     mixer, options = mixer_factory(model["mixer"], plugins, f"{where}.mixer")
     names = [str(name) for name in model.get("layers") or ()]
@@ -131,8 +135,9 @@ def core_of(
     layer_options = model.get("layer_options") or {}
     for name in sorted({*layer_options} - {*foreign}):
         raise ConfigError(
-            f"{where}.layer_options: {unknown('layer', name, foreign)}. It takes options of the "
-            f"other families of {where}.layers; options of the model itself belong to {where}.mixer"
+            f"{where}.layer_options: {unknown('layer', name, foreign)} This mapping sets options "
+            f"of the other families in {where}.layers; set options of the model itself in "
+            f"{where}.mixer"
         )
     others = {name: other_family(name, where, layer_options.get(name) or {}) for name in foreign}
     if not foreign:
@@ -150,8 +155,8 @@ def bundled_family(name: str, where: str) -> dict[str, Any]:
     """
     if name not in (existing := our_names("model")):
         way_out = (
-            "Only families of lra can be layers of another model, or references. To run "
-            "your model alone, use model=NAME"
+            "Only families that come with lra can be layers of another model, or references. To "
+            "run your model alone, use model=NAME"
         )
         raise ConfigError(f"{where}: {unknown('model', name, existing, way_out=way_out)}")
     return group_file("model", name)
@@ -164,16 +169,17 @@ def other_family(
     node = bundled_family(name, f"{where}.layers")
     if "mixer" not in node:
         raise ConfigError(
-            f"{where}.layers: {name} is a whole stack, and cannot be a layer of another model"
+            f"{where}.layers: {name} is a whole stack of layers, so it cannot be a layer of "
+            "another model"
         )
     return mixer_factory({**node["mixer"], **options}, (), f"{where}.layer_options.{name}")
 
 
 def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
     """Build the task that a resolved `task` node describes."""
-    class_path, options = _class_and_options(node)
+    class_path, options = _split_class_path(node)
     kind = locate(class_path, plugins)
-    # A stored cell may name any class of lra. One that is no task is refused before it is called.
+    # A stored run may name any class of lra, so the class is checked before it is called.
     if class_path.partition(".")[0] in ROOMS:
         _check_task(kind, class_path)
     task: Task = make(kind, options, "task")
@@ -185,13 +191,12 @@ def _check_task(kind: Any, class_path: str) -> None:
     """Raise ConfigError if a class lacks an attribute that every task has."""
     if missing := [name for name in TASK if not hasattr(kind, name)]:
         raise ConfigError(
-            f"task.class_path: {class_path} does not make a task: {', '.join(missing)} is "
-            "missing; see "
-            "lra.tasks.task.Task"
+            f"task.class_path: got {class_path}, which lacks {', '.join(missing)}; wanted a class "
+            "with the attributes of lra.tasks.task.Task"
         )
 
 
-def _control_and_runner(
+def _make_control_and_runner(
     node: Mapping[str, Any], model: Mapping[str, Any], plugins: Sequence[str]
 ) -> tuple[Control, Runner]:
     """Return the two parts of a `runner` node: what steers the sweep, and the runner itself.
@@ -233,24 +238,24 @@ def typed(
     model, task_node, runner_node = config["model"], config["task"], config["runner"]
 
     def from_node(kind: Callable[..., Any], node: Any, where: str, *drop: str) -> Any:
-        return memo.of(where, (node,), lambda: make(kind, _without_keys(node, *drop), where))
+        return memo.of(where, (node,), lambda: make(kind, _drop_keys(node, *drop), where))
 
     mixers, stack, mixer_options = memo.of("core", (model, named), partial(core_of, model, plugins))
     backbone = from_node(BackboneConfig, model.get("backbone"), "model.backbone")
     names = model.get("layers") or []
     if names and len(names) != backbone.depth:
         raise ConfigError(
-            f"model.layers: got {len(names)} names; wanted one for each layer, and "
-            f"model.backbone.depth is {backbone.depth}"
+            f"model.layers: got {len(names)} names of families; wanted {backbone.depth} names, one "
+            "for each layer of model.backbone.depth"
         )
     task, task_options = memo.of(
-        "task", (task_node, named), partial(_task_and_options, task_node, plugins, tasks)
+        "task", (task_node, named), partial(_make_task_and_options, task_node, plugins, tasks)
     )
     check_name(config, task)
     control, runner = memo.of(
         "runner",
         (runner_node, model, named),
-        partial(_control_and_runner, runner_node, model, plugins),
+        partial(_make_control_and_runner, runner_node, model, plugins),
     )
     optim = from_node(OptimConfig, config["optim"], "optim", "name", "about")
     hardware = from_node(HardwareProfile, config["hardware"], "hardware", "about")
@@ -277,11 +282,11 @@ def typed(
     )
 
 
-def _task_and_options(
+def _make_task_and_options(
     node: Mapping[str, Any], plugins: Sequence[str], tasks: "dict[str, Task]"
 ) -> "tuple[Task, dict[str, Any]]":
     """Return a task, and those of its options that can change a result, as plain JSON."""
-    class_path, options = _class_and_options(node)
+    class_path, options = _split_class_path(node)
     remaining = plain(bind(locate(class_path, plugins), options, "task"))
     if (task_key := repr((node, plugins))) not in tasks:
         tasks[task_key] = build_task(node, plugins)
@@ -308,7 +313,7 @@ def _check_training(
             raise ConfigError(f"optim: {error}") from error
 
 
-def _without_keys(node: Mapping[str, Any] | None, *drop: str) -> Mapping[str, Any] | None:
+def _drop_keys(node: Mapping[str, Any] | None, *drop: str) -> Mapping[str, Any] | None:
     return node and {key: value for key, value in node.items() if key not in drop}
 
 
@@ -454,9 +459,9 @@ def decoder_stack(
 
     if task_facts.head is not Head.sequence_to_sequence:
         raise Unsupported(
-            "model.backbone.decoder_depth: got a number above 0, but this task has no source that "
-            "a decoder answers. Choose a task of sequence to sequence (reversal, sorting, "
-            "text_pairs, or task.objective=prefix) and a runner that trains a model, or set it to "
-            "0"
+            "model.backbone.decoder_depth: got a number above 0, but only a sequence-to-sequence "
+            "task needs a decoder. Choose such a task (reversal, sorting, text_pairs, or "
+            "task.objective=prefix) and a runner that trains a model, or set "
+            "model.backbone.decoder_depth=0"
         )
     return partial(encoder_decoder, mixers=mixers, exact=exact, facts=task_facts)

@@ -55,7 +55,7 @@ from lra.runners.records import Memo
 
 BUNDLES = ("size", "optim")
 """Groups whose files hold only values: where the user names one, it wins over presets."""
-OWN_FILES = "For your YAML files, add --config-dir DIR."
+OWN_FILES = "If the name is in a YAML file of yours, add --config-dir DIR."
 
 
 class Composer:
@@ -120,7 +120,7 @@ class Composer:
             (values if is_value else early).append(word)
         base = tuple(str(word.input_line) for word in early)
         if base not in self._bases:
-            self._bases[base] = self._of_files(early)
+            self._bases[base] = self._compose_files(early)
         return self._settle(reduce(partial(put, self.memo), values, self._bases[base]), words)
 
     def resolved(self, words: Sequence[str], number: int) -> Tree:
@@ -188,10 +188,10 @@ class Composer:
             words: The arguments that choose files.
         """
         asked, plain = self._split_choices(words)
-        files = [file for file in self._hydra_list(asked).files if group_of(file) != "hydra"]
+        files = [file for file in self._ask_hydra(asked).files if group_of(file) != "hydra"]
         return [
             replace(file, config_path=f"{group}/{plain[group]}") if group in plain else file
-            for file in _in_order(files, words)
+            for file in _sort_files(files, words)
             for group in (_folder_of(file),)
         ]
 
@@ -216,7 +216,7 @@ class Composer:
         asked = [str(word.input_line) for word in words if word not in swaps]
         if len(asked) + len(plain) < len(everything):  # two choices of one group: Hydra decides
             return everything, {}
-        packages = self._hydra_list(asked).packages
+        packages = self._ask_hydra(asked).packages
         for group, name in plain.items():
             file = self.files.find(f"{group}/{name}")
             if file is None or packages.get(group, "none") != file.header["package"]:
@@ -231,7 +231,7 @@ class Composer:
         file = self.files.find(f"{word.key_or_group}/{word.value()}")
         return file is not None and file.alone
 
-    def _hydra_list(self, words: Sequence[str]) -> Listed:
+    def _ask_hydra(self, words: Sequence[str]) -> Listed:
         """Return Hydra's list of files for these choices, and which of them can be swapped."""
         key = (*self.of_hydra, *words)
         if key not in self.files.lists:
@@ -248,7 +248,7 @@ class Composer:
             self.files.lists[key] = Listed(files, packages)
         return self.files.lists[key]
 
-    def _of_files(self, words: Sequence[Override]) -> Tree:
+    def _compose_files(self, words: Sequence[Override]) -> Tree:
         """Return the configuration that files give, before arguments set single values.
 
         Args:
@@ -257,13 +257,15 @@ class Composer:
         of_tables = [word for word in words if _is_about_table(word)]
         deleted = [word.key_or_group.split(".") for word in of_tables if word.is_delete()]
         files = self._ordered_files([word for word in words if word not in of_tables])
-        layers = [(source_of(file), reduce(without, deleted, self._layer(file))) for file in files]
+        layers = [
+            (source_of(file), reduce(without, deleted, self._read_layer(file))) for file in files
+        ]
         chosen = chosen_names([layer for _, layer in layers])
-        tree = self._merged(
-            [merge_trees(layer, self._from_tables(layer, chosen, s)) for s, layer in layers]
+        tree = self._merge_layers(
+            [merge_trees(layer, self._apply_tables(layer, chosen, s)) for s, layer in layers]
         )
         if of_tables:
-            before = self._merged([self._layer(file) for file in files])
+            before = self._merge_layers([self._read_layer(file) for file in files])
             reduce(partial(put, self.memo), of_tables, before)  # only to refuse unknown keys
             added = OmegaConf.create({})
             for word in of_tables:
@@ -271,15 +273,15 @@ class Composer:
                     key, value = word.key_or_group, word.value()
                     OmegaConf.update(added, key, value, merge=True, force_add=True)
             options = cast(Tree, OmegaConf.to_container(added, resolve=False))
-            tree = self._merged([tree, self._from_tables(options, chosen, "")])
+            tree = self._merge_layers([tree, self._apply_tables(options, chosen, "")])
         tables = {word.key_or_group.partition(".")[0] for word in of_tables} | tree.keys()
         return {**tree, **{table: {} for table in TABLES if table in tables}}
 
-    def _from_tables(self, layer: Tree, chosen: Mapping[str, str], source: str) -> Tree:
+    def _apply_tables(self, layer: Tree, chosen: Mapping[str, str], source: str) -> Tree:
         """Return what the tables of a layer set for the chosen task, model and runner."""
         return matching_options(layer, chosen, self.files.names, source)
 
-    def _layer(self, file: ResultDefault) -> Tree:
+    def _read_layer(self, file: ResultDefault) -> Tree:
         """Return what a file sets, at its place in the configuration, without the part `hydra`."""
         place = (file.config_path, file.package)
         if place not in self._layers:
@@ -291,7 +293,7 @@ class Composer:
             self._layers[place] = {key: node for key, node in layer.items() if key != "hydra"}
         return self._layers[place]
 
-    def _merged(self, layers: Sequence[Tree]) -> Tree:
+    def _merge_layers(self, layers: Sequence[Tree]) -> Tree:
         """Return layers merged into one as OmegaConf does it; later ones win."""
         if all(map(is_plain, layers)):
             return reduce(merge_trees, layers, {})
@@ -334,7 +336,7 @@ class Composer:
         return tree
 
 
-def _in_order(files: Sequence[ResultDefault], words: Sequence[Override]) -> list[ResultDefault]:
+def _sort_files(files: Sequence[ResultDefault], words: Sequence[Override]) -> list[ResultDefault]:
     """Return files in the order of this module's list: later ones win.
 
     Protocols come before experiments. The scale comes last, with the `BUNDLES` that `words` name.

@@ -1,7 +1,6 @@
-"""Checks the top level of a composed configuration before anything reads it.
+"""Check the keys at the top level of a composed configuration before other code reads it.
 
-The options inside the groups are typed by the constructors that take them: see
-`lra.composition.compose`.
+The constructor of a class checks the options inside a group: see `lra.composition.compose`.
 """
 
 import math
@@ -15,21 +14,24 @@ from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
-SWEEP_WORDS = "at most 200 letters, digits and ._=,+- with a letter or a digit first"
+SWEEP_WORDS = (
+    "a name of at most 200 letters, digits and characters ._=,+- that begins with a letter or digit"
+)
 LONGEST_NAME = 200
 DEEPEST = 50
 LARGEST = 2**63 - 1
-"""What tables and random generators hold."""
+"""The largest whole number that tables and random generators can store."""
 
 
 class KeyRule(NamedTuple):
-    """Which values a key accepts: in words for messages, and as a test."""
+    """The values that a key accepts: in words for messages, and as a function that checks one."""
 
     words: str
     suits: Callable[[Any], bool]
 
 
 def _is_name(value: Any) -> bool:
+    """Return whether a value is a text that lra accepts as a name."""
     return (
         isinstance(value, str)
         and 0 < len(value) <= LONGEST_NAME
@@ -48,7 +50,7 @@ NAMES = KeyRule(
 ANYTHING = KeyRule("anything", lambda _: True)
 
 GROUPS = ("model", "task", "hardware", "optim", "runner", "logger")
-"""Keys at the top that hold options; one file of each is chosen."""
+"""Keys at the top level that contain options; each is also a group of files to choose from."""
 TOP = {
     **dict.fromkeys(GROUPS, MAPPING),
     **dict.fromkeys(("for_task", "for_model", "for_runner"), OPTIONS),
@@ -77,11 +79,11 @@ TOP = {
         ),
     ),
     "report": KeyRule(
-        "true, false or null, or both as in {write: true, style: paper_column}",
+        "true, false, null, or a mapping such as {write: true, style: paper_column}",
         lambda value: isinstance(value, Mapping) or value is None or type(value) is bool,
     ),
 }
-"""Every key at the top; a preset may add one, as `ALLOWED` says."""
+"""Every key at the top level, except `about`, which a preset may add."""
 ALLOWED = frozenset({*TOP, "about"})
 INSIDE = {
     "model": {
@@ -108,22 +110,22 @@ INSIDE = {
         ),
     },
 }
-"""The keys that are read by themselves; `lra.composition.compose` types the other options."""
+"""Keys inside groups that lra reads itself; the class of the group defines all other keys."""
 OPTIONAL = frozenset(
     {"optim.name", "logger.name", "runner.class_path", "runner.section", "published_models"}
     | {"deviations", "called", "scale", "report.write", "report.style"}
     | {f"model.{key}" for key in ("mixer", "stack", "layers", "layer_options", "backbone", "about")}
 )
 NEEDED = frozenset({*TOP} - OPTIONAL)
-"""Keys at the top that no configuration is without."""
+"""Keys at the top level that every configuration has."""
 
 
 def check(config: Mapping[str, Any], memo: Memo | None = None) -> None:
-    """Raise ConfigError for a key that is unknown, missing or of another type than its own.
+    """Raise ConfigError if a key is unknown or missing, or if its value has the wrong type.
 
     Args:
-        config: The composed configuration, resolved: plain values.
-        memo: Of the sweep: parts that were checked before are not checked again.
+        config: The composed configuration, with resolved references.
+        memo: Objects that the runs of a sweep share, so that equal parts are checked once.
     """
     memo = memo or Memo()
     if not NEEDED <= config.keys() <= ALLOWED:
@@ -132,14 +134,14 @@ def check(config: Mapping[str, Any], memo: Memo | None = None) -> None:
                 raise ConfigError(unknown("key", str(key), TOP))
         _check_keys(config, TOP, "")
     for name, value in config.items():
-        if type(value) is int:  # a seed: each run has its own
+        if type(value) is int:  # each run has a different seed, so there is nothing to share
             _check_part(name, value)
         else:
             memo.of(("checked", name), (value,), partial(_check_part, name, value))
 
 
 def _check_part(name: str, value: Any) -> None:
-    """Check what stands at a key of the top, and below it."""
+    """Raise ConfigError if the value of the top-level key `name`, or a key inside it, is wrong."""
     if name in TOP:
         _check_key(name, value, TOP[name])
     for group, keys in INSIDE.items():
@@ -159,15 +161,15 @@ def _check_part(name: str, value: Any) -> None:
 
 
 class ReportChoice(NamedTuple):
-    """What a configuration says about the report at the end of a sweep."""
+    """The options of the report at the end of a sweep."""
 
     write: bool | None
-    """Whether to write one; None: only after a sweep of several runs."""
+    """Whether to write a report; None: only after a sweep of several runs."""
     style: str | None
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "ReportChoice":
-        """Read the key `report`, which may be short for its `write`."""
+        """Read the key `report` of a configuration: a mapping, or the value of `write` alone."""
         node = config["report"]
         if isinstance(node, Mapping):
             return cls(node.get("write"), node.get("style"))
@@ -175,9 +177,9 @@ class ReportChoice(NamedTuple):
 
 
 def long_forms(words: Sequence[str]) -> list[str]:
-    """Return the arguments of a command; with a style, `report=true` becomes `report.write=true`.
+    """Return the arguments of a command; with `report.style=...`, `report=true` is expanded.
 
-    Without a style, `report=true` sets the whole key `report`, which then has no room for one.
+    It becomes `report.write=true`, because `report=true` would replace the whole mapping `report`.
     """
     if not any(word.startswith("report.") for word in words):
         return [*words]
@@ -186,11 +188,12 @@ def long_forms(words: Sequence[str]) -> list[str]:
 
 
 def _check_keys(node: Mapping[str, Any], keys: Mapping[str, KeyRule], prefix: str) -> None:
+    """Raise ConfigError if `node` lacks one of `keys`, or has a wrong value; `prefix`: its key."""
     for key, rule in keys.items():
         if key not in node:
             if prefix + key in OPTIONAL:
                 continue
-            raise ConfigError(f"{prefix}{key} is missing: wanted {rule.words}")
+            raise ConfigError(f"{prefix}{key} is missing; wanted {rule.words}")
         _check_key(prefix + key, node[key], rule)
 
 
@@ -200,9 +203,14 @@ def _check_key(key: str, value: Any, rule: KeyRule) -> None:
 
 
 def storable(value: Any, where: str = "", depth: int = 0) -> None:
-    """Raise ConfigError, with the key, for a value that cannot be stored as JSON with the results.
+    """Raise ConfigError if a value cannot be stored as JSON with the results.
 
     Numbers must be finite, whole numbers must fit 64 bits, and text and keys must be valid Unicode.
+
+    Args:
+        value: A value of any type, for example a nested mapping.
+        where: Its key, for messages.
+        depth: The number of levels above the value.
     """
     for key, leaf in _leaves(value, where, depth):
         if leaf is None or isinstance(leaf, bool):
@@ -210,16 +218,18 @@ def storable(value: Any, where: str = "", depth: int = 0) -> None:
         if isinstance(leaf, float):
             if not math.isfinite(leaf):
                 raise ConfigError(
-                    f"{key}: got {leaf}; wanted a finite number (an option that can be switched "
-                    "off takes null)"
+                    f"{key}: got {leaf}; wanted a finite number, or null if the option can be "
+                    "switched off"
                 )
         elif isinstance(leaf, int):
             if not -LARGEST <= leaf <= LARGEST:
                 raise ConfigError(
-                    f"{key}: got {quote(leaf)}; wanted a number from -{LARGEST} to {LARGEST}"
+                    f"{key}: got {quote(leaf)}; wanted a whole number from -{LARGEST} to {LARGEST}"
                 )
         elif not isinstance(leaf, str):
-            raise ConfigError(f"{key}: got {quote(leaf)}; wanted a number, text, a list or mapping")
+            raise ConfigError(
+                f"{key}: got {quote(leaf)}; wanted a number, a text, a list or a mapping"
+            )
         elif not _is_text(leaf):
             raise ConfigError(f"{key}: got {leaf!a}; wanted text that can be written as UTF-8")
 
@@ -227,11 +237,13 @@ def storable(value: Any, where: str = "", depth: int = 0) -> None:
 def _leaves(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
     """Yield the dotted key and the value of everything in a tree that is no list or mapping."""
     if depth > DEEPEST:
-        raise ConfigError(f"{where[:80]}: nested deeper than {DEEPEST} levels; make it flatter")
+        raise ConfigError(
+            f"{where[:80]}: this value is nested deeper than {DEEPEST} levels; use fewer levels"
+        )
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str) or not _is_text(key):
-                raise ConfigError(f"{where or 'the top'}: got the key {key!a}; wanted text")
+                raise ConfigError(f"{where or 'the top'}: got the key {key!a}; wanted a text")
             yield from _leaves(item, f"{where}.{key}" if where else key, depth + 1)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
@@ -241,11 +253,11 @@ def _leaves(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _is_text(text: str) -> bool:
-    """Return whether a text can be written as UTF-8, that is has no surrogate halves."""
+    """Return whether a text can be written as UTF-8, because it has no surrogate halves."""
     return text.isascii() or not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text)
 
 
 def quote(value: Any) -> str:
-    """Return a value as a message shows it: with its type where that is not plain, and short."""
+    """Return a value as messages show it: as Python writes it, and shortened."""
     text = ascii(value) if isinstance(value, str) and not _is_text(value) else repr(value)
     return short(text)

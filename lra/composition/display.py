@@ -1,4 +1,4 @@
-"""`--cfg` and `--info`: what runs, printed instead of run, for one run or a whole sweep."""
+"""`lra run --cfg` and `--info`: print the configurations of a command, and start no run."""
 
 import argparse
 import shlex
@@ -15,58 +15,64 @@ from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
 
 MOST = 100
-"""Documents of one command; each takes Hydra a tenth of a second."""
+"""The most configurations that one command prints; each takes Hydra a tenth of a second."""
 
 
 def print_configurations(
     composer: Composer, flags: argparse.Namespace, runs: Sequence[Sequence[str]], *, sweep: bool
 ) -> None:
-    """Print one YAML document for each run; of a sweep each is headed by its words.
+    """Print one YAML document for each run; in a sweep, its arguments precede it.
 
     Args:
-        composer: What composes them.
-        flags: `cfg` says which part, `package` a place in it; `resolve` puts values in the place
-            of references.
-        runs: The words of each.
-        sweep: Whether it is one.
+        composer: Composes the configurations.
+        flags: `cfg` says which part to print, and `package` a key in it; `resolve`: replace
+            references by their values.
+        runs: The arguments of each run.
+        sweep: Whether the runs are a sweep.
     """
     for number, words in enumerate(runs[:MOST]):
         if sweep:
-            print(f"---\n# {number + 1} of {len(runs)}: {shlex.join(words)}")
-        sys.stdout.write(_document(composer, flags, words))
+            print(f"---\n# run {number + 1} of {len(runs)}: {shlex.join(words)}")
+        sys.stdout.write(_write_document(composer, flags, words))
     if len(runs) > MOST:
         print(
-            f"# … and {len(runs) - MOST:,} more. To see them, narrow the sweep, or list all "
-            "runs by runner.dry_run=true"
+            f"# … and {len(runs) - MOST:,} more runs. To see their configurations, make the sweep "
+            "smaller; runner.dry_run=true lists all runs"
         )
 
 
 def explain(composer: Composer, what: str, runs: Sequence[Sequence[str]]) -> None:
-    """Print where files are, which ones a run is made of, and what it is; of a sweep the first."""
+    """Print the folders of files, the files of the first run, and its configuration.
+
+    Args:
+        composer: Composes the configuration.
+        what: The part to print: `searchpath`, `defaults`, `config`, or `all` of them.
+        runs: The arguments of each run.
+    """
     if len(runs) > 1:
         note = f"--info explains the first of {len(runs):,} combinations: {shlex.join(runs[0])}"
         composer.notes[note] = None
     if what in ("searchpath", "all"):
-        print("# Folders of files; of two files with one name, the first is read:")
+        print("# lra reads files from these folders; if two have the same file, the first wins:")
         print(*composer.files.folders, sep="\n")
     if what in ("defaults", "all"):
-        print("# Files in order; later files override earlier ones:")
+        print("# lra merges these files in this order; a later file overrides an earlier one:")
         print(*composer.sources(runs[0]), sep="\n")
     if what in ("config", "all"):
         print("# The resulting configuration:")
-        sys.stdout.write(OmegaConf.to_yaml(OmegaConf.create(_fitted(composer, runs[0]))))
+        sys.stdout.write(OmegaConf.to_yaml(OmegaConf.create(_compose_run(composer, runs[0]))))
 
 
-def _fitted(composer: Composer, words: Sequence[str]) -> dict[str, Any]:
-    """Return the configuration of one run, and of a search."""
+def _compose_run(composer: Composer, words: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration of one run without unread options, and with the part `search`."""
     tree = composer.compose(words)
     return tree | without_unread({k: v for k, v in tree.items() if k != "search"}, words, Memo())
 
 
-def _document(composer: Composer, flags: argparse.Namespace, words: Sequence[str]) -> str:
-    """Return a configuration, or what lies at a place in it, as YAML."""
-    config = composer.whole(words, _fitted(composer, words))
-    HydraConfig.instance().set_config(config)  # what `${hydra:...}` refers to
+def _write_document(composer: Composer, flags: argparse.Namespace, words: Sequence[str]) -> str:
+    """Return the configuration of one run, or the part that `flags` choose, as YAML."""
+    config = composer.whole(words, _compose_run(composer, words))
+    HydraConfig.instance().set_config(config)  # needed to resolve `${hydra:...}`
     OmegaConf.set_readonly(config.hydra, None)
     if flags.resolve:
         OmegaConf.resolve(config)

@@ -1,10 +1,10 @@
-"""Packages that are installed and bring choices of their own: entry points of the group `lra`.
+"""Find installed packages that offer models, tasks and the like, through entry points.
 
     [project.entry-points.lra]
     acme = "acme_mixer:conf"
 
-names a package and the folder in it that holds `model/`, `task/` and the like. Nothing of a
-package is imported here: that takes a word that chooses something of it.
+An entry point of the group `lra` names a package and a folder in it with `model/`, `task/` and the
+like. This module imports no package; lra imports one only if an argument chooses something from it.
 """
 
 import sys
@@ -21,24 +21,24 @@ GROUP = "lra"
 
 @cache
 def extensions() -> dict[str, Path]:
-    """Return the folder of choices of each package that has one, by the package's name."""
-    # To import what reads entry points takes longer than all of `lra --help`.
+    """Return the folder of YAML files of each package that has an entry point, by its name."""
+    # Importing importlib.metadata takes longer than all of `lra --help`, so it comes last.
     files = (file for path in sys.path for file in Path(path).glob("*.*-info/entry_points.txt"))
     if not any(f"[{GROUP}]" in file.read_text(errors="replace") for file in files):
         return {}
     from importlib.metadata import entry_points
 
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for point in sorted(entry_points(group=GROUP)):
         package, _, folder = point.value.partition(":")
         spec = find_spec(package) if package.isidentifier() else None
         if spec is not None and spec.origin is not None:
-            found[package] = Path(spec.origin).parent / folder.replace(".", "/")
-    return {package: folder for package, folder in found.items() if folder.is_dir()}
+            folders[package] = Path(spec.origin).parent / folder.replace(".", "/")
+    return {package: folder for package, folder in folders.items() if folder.is_dir()}
 
 
 def package_of(file: Path) -> str:
-    """Return the package whose choice a file is; "" for one of lra's or of a folder."""
+    """Return the installed package that contains a YAML file; "" for a file of lra or the user."""
     owners = (name for name, folder in extensions().items() if file.is_relative_to(folder))
     return next(owners, "")
 

@@ -1,8 +1,8 @@
-"""Files of configuration: ours, those under `--config-dir`, those of installed packages.
+"""Read the YAML files of configurations: those of lra, of `--config-dir` and of installed packages.
 
-Each is read once, by `lra.composition.yaml_text`, and refused where it is damaged, no mapping or
-too large. Hydra reads them here, too, by a plug-in for its sources. Of values it gets its own part
-alone: `lra.composition.composer` merges the others.
+Each file is read once, by `lra.composition.yaml_text`, which refuses damaged and very large files.
+Hydra gets the files from here, too, through a plug-in. It only gets each file's list of other files
+and its part `hydra`; `lra.composition.composer` merges all other values.
 """
 
 from collections.abc import Sequence
@@ -25,64 +25,66 @@ from lra.composition.yaml_text import BadYaml, load
 
 
 class File(NamedTuple):
-    """What a file says."""
+    """The content of a YAML file."""
 
     values: dict[str, Any]
-    """Without its list of other files."""
+    """All values except the list `defaults`."""
     brings: list[Any]
-    """That list."""
+    """The list `defaults` of other files that this file needs."""
     header: dict[str, str | None]
-    """`package` is where its first lines put the values; None: where its folder says."""
+    """Hydra's comments in the first lines: `package` is the key for the values; None: the group."""
 
     @property
     def alone(self) -> bool:
-        """Whether it only sets values, none of Hydra's among them."""
+        """Whether the file only sets values of lra, and needs no other files."""
         return self.brings in ([], ["_self_"]) and "hydra" not in self.values
 
 
 class Folder(ConfigSource):
-    """A folder as Hydra looks into it, `lra://FOLDER`."""
+    """A folder of YAML files that Hydra reads through the address `lra://FOLDER`."""
 
     read: ClassVar[dict[Path, File]] = {}
 
     @staticmethod
     def scheme() -> str:
-        """Return what its addresses begin with."""
+        """Return the scheme of the addresses, `lra`."""
         return "lra"
 
-    def _file(self, config_path: str) -> Path:
+    def _locate_file(self, config_path: str) -> Path:
         return Path(self.path) / self._normalize_file_name(config_path)
 
     def file(self, config_path: str) -> File:
-        """Return what a file says, read once. Raises BadYaml."""
-        path = self._file(config_path)
+        """Return the content of GROUP/NAME, which is read only once. Raises BadYaml."""
+        path = self._locate_file(config_path)
         if path not in self.read:
             values = load(path)
             brings = values.pop("defaults", None) or []
             if not isinstance(brings, list):
-                raise BadYaml(f"{path}: defaults: got {brings!r}; wanted a list of files")
+                raise BadYaml(
+                    f"{path}: the key defaults: got {brings!r}; wanted a list of other files"
+                )
             with path.open(encoding="utf-8") as stream:
                 self.read[path] = File(values, brings, self._get_header_dict(stream.read(512)))
         return self.read[path]
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """Return what Hydra needs of a file."""
+        """Return the parts of a file that Hydra needs: `defaults` and `hydra`."""
         file = self.file(config_path)
-        kept = {"defaults": file.brings} | {k: v for k, v in file.values.items() if k == "hydra"}
-        config = OmegaConf.create(kept)
+        parts = {"defaults": file.brings} | {k: v for k, v in file.values.items() if k == "hydra"}
+        config = OmegaConf.create(parts)
         return ConfigResult(self.provider, self.full_path(), config, dict(file.header))
 
     def available(self) -> bool:
-        """Return whether the folder is there."""
+        """Return whether the folder exists."""
         return self.is_group("")
 
     def is_group(self, config_path: str) -> bool:
-        """Return whether there is a folder of this name."""
+        """Return whether the folder contains a folder `config_path`."""
         return (Path(self.path) / config_path).is_dir()
 
     def is_config(self, config_path: str) -> bool:
-        """Return whether there is a file of this name."""
-        return self._file(config_path).is_file()
+        """Return whether the folder contains the file `config_path` (without its ending)."""
+        return self._locate_file(config_path).is_file()
 
     def list(self, config_path: str, results_filter: ObjectType | None = None) -> list[str]:  # noqa: ARG002
         """Return the names of the files of a group."""
@@ -90,48 +92,54 @@ class Folder(ConfigSource):
 
 
 class SearchPath(SearchPathPlugin):
-    """Has Hydra look into our folders while it starts for us, and into none for others."""
+    """A plug-in that adds lra's folders to Hydra's search path while lra starts Hydra.
+
+    Another program in the same process may start Hydra, too; then `now` is empty.
+    """
 
     now: ClassVar[Sequence[Path]] = ()
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Put our folders before what Hydra is started on."""
+        """Put lra's folders before the folder on which Hydra is started."""
         for folder in self.now:
             search_path.prepend("lra", f"lra://{folder}", "main")
 
 
 class Listed(NamedTuple):
-    """What Hydra says of choices."""
+    """Hydra's list of the files that a command chooses."""
 
     files: list[ResultDefault]
-    """In its order."""
+    """The files in Hydra's order."""
     packages: dict[str, str | None]
-    """By group, where the file that only sets values, and has no other beside it, puts them."""
+    """The key for the values, by group, if the group has one file and it only sets values."""
 
 
 class Files:
-    """The files of some folders; of two with one name the former folder's, ours first."""
+    """The YAML files in several folders; if two have the same file, the earlier folder wins.
+
+    Args:
+        others: Further folders; the folder of lra comes first.
+    """
 
     def __init__(self, others: Sequence[Path] = ()) -> None:
         for path in [*Folder.read]:
-            if not path.is_relative_to(ours()):  # they may have changed since
+            if not path.is_relative_to(ours()):  # files of the user may have changed meanwhile
                 del Folder.read[path]
         self.folders = [ours(), *(folder.resolve() for folder in others)]
         self.sources = [Folder("lra", f"lra://{folder}") for folder in self.folders]
         self._names: dict[str, list[str]] = {}
         self.lists: dict[tuple[str, ...], Listed] = {}
-        """By the words that bring files along."""
+        """Hydra's lists, by the arguments that choose files."""
         self.own_parts: dict[tuple[str, ...], bytes] = {}
-        """Hydra's own part, likewise."""
+        """The pickled part `hydra` of configurations, by the arguments that choose files."""
 
     def find(self, path: str) -> File | None:
-        """Return GROUP/NAME; None where there is none. Raises BadYaml."""
-        there = (source for source in self.sources if source.is_config(path))
-        source = next(there, None)
+        """Return the file GROUP/NAME; None if there is no such file. Raises BadYaml."""
+        source = next((source for source in self.sources if source.is_config(path)), None)
         return None if source is None else source.file(path)
 
     def names(self, group: str) -> list[str]:
-        """Return the names of a group; none for what is no group."""
+        """Return the names of a group's choices; [] if there is no such group."""
         if not group:
             return []
         if group not in self._names:
@@ -140,7 +148,7 @@ class Files:
         return self._names[group]
 
     def start_hydra(self) -> None:
-        """Start Hydra on these files, in the place of whatever it was on."""
+        """Start Hydra with these files; if Hydra was started before, that start is replaced."""
         plugins = Plugins.instance()
         plugins.register(Folder)
         plugins.register(SearchPath)
@@ -154,5 +162,5 @@ class Files:
 
 @cache
 def our_files() -> Files:
-    """Return our own files, which stay as they are while a process runs."""
+    """Return the files of lra alone, which do not change while a process runs."""
     return Files()

@@ -1,8 +1,8 @@
-"""From the arguments of `lra run`, through Hydra, to resolved configurations.
+"""Make resolved configurations from the arguments of `lra run`, with the help of Hydra.
 
-This module runs nothing and writes nothing. It collects all combinations of a sweep, so that the
-sweep can be listed, split and run side by side. Launchers and sweepers of other packages, which
-would start each combination by itself, are refused.
+This module starts no run and writes no file. It collects all combinations of a sweep, so that other
+code can list them, split them, and execute several at once. It refuses launchers and sweepers of
+other packages, because these would start each combination themselves.
 """
 
 import argparse
@@ -49,11 +49,11 @@ NO_SEARCH = "none"
 MULTIRUN = ("-m", "--multirun")
 INFO = ("all", "config", "defaults", "searchpath")
 STEERING = ("Cc", "Cs", "Zl", "Zp")
-"""Unicode categories that no argument may have: control characters, line ends, surrogates."""
+"""Unicode categories of characters that no argument may contain, such as control characters."""
 LONGEST_WORD = 10_000
-"""Characters; a longer one would take Hydra seconds to read."""
+"""The longest argument, in characters; Hydra would need seconds to read a longer one."""
 BASIC = {"launcher": "BasicLauncher", "sweeper": "BasicSweeper"}
-"""Hydra's own launcher and sweeper, which this module replaces; any other is refused."""
+"""Hydra's own launcher and sweeper, which this module replaces; it refuses all others."""
 PATH = "hydra.searchpath="
 
 
@@ -65,14 +65,14 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
 
     Args:
         argv: The arguments of `lra run`.
-        models: Whether options of files that have no effect in a run are put back to their
-            defaults: see `lra.composition.unread_options`. This builds models, and so needs torch.
+        models: Whether to put options of files that have no effect in a run back to their defaults
+            (see `lra.composition.unread_options`); this builds models, so it needs torch.
 
     Raises:
-        ConfigError: unknown group, option or key, with similar names, or a malformed argument.
+        ConfigError: A group, option or key is unknown, or an argument is malformed.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
-    flags = _flags(argv)
+    flags = _parse_flags(argv)
     if flags.hydra_help:
         return []
     folders = [Path(flags.config_dir)] if flags.config_dir else []
@@ -81,20 +81,20 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
     configurations: list[Composed] = []
     try:
         with refusing_by_word(words):
-            of_hydra = [word for word in words if _of_hydra(word)]
+            of_hydra = [word for word in words if _is_for_hydra(word)]
             flags.overrides = [word for word in words if word not in of_hydra]
             if flags.multirun:
                 of_hydra.append("hydra.mode=MULTIRUN")
             asked = [word for word in of_hydra if not word.startswith(PATH)]
-            composer = Composer(files_of(flags.config_dir, _searched(of_hydra)), asked)
+            composer = Composer(files_of(flags.config_dir, _read_search_path(of_hydra)), asked)
             flags.overrides = [*composer.in_place(flags.overrides)]
-            runs, sweep, searched = _runs(composer, flags)
+            runs, sweep, searched = _list_command_runs(composer, flags)
             if flags.info:
                 explain(composer, flags.info, runs)
             elif flags.cfg:
                 print_configurations(composer, flags, runs, sweep=sweep)
         if not flags.info and not flags.cfg:
-            configurations = _composed(composer, runs, flags.config_dir, models=models)
+            configurations = _compose_all(composer, runs, flags.config_dir, models=models)
         for note in dict.fromkeys(
             (*composer.notes, *protocol.notes([e.config for e in configurations]))
         ):
@@ -122,7 +122,7 @@ def composed(runs: Sequence[Sequence[str]], place: Mapping[str, str]) -> list[Co
     with hydra_left_alone():
         os.environ["HYDRA_FULL_ERROR"] = "1"
         try:
-            stored = _composed(Composer(files_of(config_dir)), runs, config_dir, check_named)
+            stored = _compose_all(Composer(files_of(config_dir)), runs, config_dir, check_named)
             return [e._replace(place=place) for e in stored]
         finally:
             GlobalHydra.instance().clear()
@@ -132,13 +132,17 @@ def only_entry(words: Sequence[str]) -> Composed:
     """Return the one configuration that words ask for.
 
     Raises:
-        ConfigError: they are wrong, or ask for several.
+        ConfigError: The arguments are wrong, or ask for several configurations.
     """
     with hydra_left_alone():
         results = entries(words)
     if len(results) != 1:
-        raise ConfigError(f"got {len(results)} configurations of {' '.join(words)}; wanted one")
-    return results[0]
+        raise ConfigError(
+            f"got arguments that give {len(results)} configurations ({' '.join(words)}); wanted "
+            "arguments that give one"
+        )
+    (result,) = results
+    return result
 
 
 @contextmanager
@@ -170,19 +174,20 @@ def files_of(config_dir: str | None, searched: Sequence[Path] = ()) -> Files:
     return Files(others) if others else our_files()
 
 
-def _of_hydra(word: str) -> bool:
+def _is_for_hydra(word: str) -> bool:
     """Return whether an argument is for Hydra itself."""
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
-def _searched(of_hydra: Sequence[str]) -> list[Path]:
+def _read_search_path(of_hydra: Sequence[str]) -> list[Path]:
     """Return the folders that `hydra.searchpath=[file:///some/folder]` names."""
     for word in of_hydra:
         read = read_word(word) if word.startswith(PATH) else None
         named = [] if read is None else read.value()
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
             raise ConfigError(
-                f"{short(word)}: wanted a list of folders, as in [file:///some/folder]"
+                f"{short(word)}: wanted a list of folders, as in "
+                "hydra.searchpath=[file:///some/folder]"
             )
         if named:
             return [Path(name.removeprefix("file://")) for name in named]
@@ -193,10 +198,10 @@ class _Words(argparse.ArgumentParser):
     """The parser of `lra run`, which raises ConfigError in place of printing its usage."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see `lra run --help` for the form of a command")
+        raise ConfigError(f"{message}; `lra run --help` shows how to write the arguments")
 
 
-def _flags(argv: Sequence[str]) -> argparse.Namespace:
+def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     """Return the flags, such as -m, and the other arguments; their order is free."""
     parser = _Words(prog="lra run", add_help=False, allow_abbrev=False)
     say = parser.add_argument
@@ -211,20 +216,23 @@ def _flags(argv: Sequence[str]) -> argparse.Namespace:
         "--cfg",
         "-c",
         choices=["job", "hydra", "all"],
-        help="print the configuration that would run, and stop",
+        help="print the configuration of each run, and start no run",
     )
-    say("--resolve", action="store_true", help="with --cfg: replace references by their values")
-    say("--package", "-p", help="with --cfg: print only this part")
+    say("--resolve", action="store_true", help="replace references by values in what --cfg prints")
+    say("--package", "-p", help="print only this key of what --cfg would print")
     say(
         "--info",
         "-i",
         nargs="?",
         const="all",
         choices=INFO,
-        help="explain where the first run's values come from, and stop",
+        help="print the files from which the values of the first run come, and start no run",
     )
-    say("--run", "-r", action="store_true", help="make a single run of a preset that is a sweep")
-    say("--multirun", "-m", action="store_true", help="run every combination of the values")
+    say(
+        "--run", "-r", action="store_true",
+        help="execute a single run, even if the preset describes a sweep",
+    )  # fmt: skip
+    say("--multirun", "-m", action="store_true", help="run a sweep of all combinations of values")
     say("--config-dir", "-cd", help="a folder with your YAML files")
     flags = parser.parse_intermixed_args(argv)
     if flags.hydra_help:
@@ -232,20 +240,24 @@ def _flags(argv: Sequence[str]) -> argparse.Namespace:
     for word in (*flags.overrides, flags.config_dir or ""):
         if len(word) > LONGEST_WORD or any(unicodedata.category(char) in STEERING for char in word):
             raise ConfigError(
-                f"{short(ascii(word))}: wanted at most {LONGEST_WORD:,} characters, all printable"
+                f"{short(ascii(word))}: wanted an argument of at most {LONGEST_WORD:,} printable "
+                "characters"
             )
     if flags.config_dir is not None and not Path(flags.config_dir).is_dir():
-        raise ConfigError(f"--config-dir {flags.config_dir} is not a folder: give one that exists")
+        raise ConfigError(
+            f"--config-dir: {flags.config_dir} is not a folder; give the path of a folder with "
+            "YAML files"
+        )
     if not flags.cfg and (flags.resolve or flags.package is not None):
         given = "--resolve" if flags.resolve else f"--package {short(flags.package)}"
-        raise ConfigError(f"{given} needs --cfg, as in lra run ... --cfg job")
-    for one, other in (("run", "multirun"), ("cfg", "info")):
-        if getattr(flags, one) and getattr(flags, other):
-            raise ConfigError(f"give either --{one} or --{other}")
+        raise ConfigError(f"{given} has no effect without --cfg; add it, as in lra run --cfg job")
+    for flag, other in (("run", "multirun"), ("cfg", "info")):
+        if getattr(flags, flag) and getattr(flags, other):
+            raise ConfigError(f"got both --{flag} and --{other}; give only one of them")
     return flags
 
 
-def _runs(
+def _list_command_runs(
     composer: Composer, flags: argparse.Namespace
 ) -> tuple[list[list[str]], bool, Searched | None]:
     """Return the arguments of each run, whether these are a sweep, and the search if it is one.
@@ -259,31 +271,32 @@ def _runs(
     parsed = [composer.parse(word) for word in flags.overrides]
     several = [str(word.input_line) for word in parsed if word.is_sweep_override()]
     params, mode = hydra.sweeper.params or {}, hydra.mode
-    preset = _preset(flags.overrides)
+    preset = _name_preset(flags.overrides)
     searches = (hydra.runtime.choices.get("search") or NO_SEARCH) != NO_SEARCH
     if searches and not flags.run:
-        runs, searched = _arms(composer, flags, hydra, parsed)
+        runs, searched = _list_arms(composer, flags, hydra, parsed)
         if not any(word.startswith("search=") for word in flags.overrides):
             note = f"{preset} is a search with {len(runs):,} arms"
             composer.notes[f"{note}; --run makes one run of it"] = None
         return runs, True, searched
     if not searches and (lost := [word for word in flags.overrides if word.startswith("search.")]):
         raise ConfigError(
-            f"{lost[0]}: this command is not a search; add search=halton, or omit this argument"
+            f"{lost[0]} has no effect, because this command is not a search; add search=halton, "
+            "or remove this argument"
         )
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
         if ranged := [w.input_line for w in parsed if isinstance(w.value(), IntervalSweep)]:
             raise ConfigError(f"{ranged[0]}: {NEEDS_SEARCH}")
         if several:
             raise ConfigError(
-                f"{short(several[0])}: several values need a sweep. Add -m for a sweep; "
-                f"brackets make one list, and {short(as_text(several[0].partition('=')[2]))} "
-                "makes one text"
+                f"{short(several[0])}: several values need a sweep. Add -m to run a sweep. Use "
+                "brackets if you mean one list, or write "
+                f"{short(as_text(several[0].partition('=')[2]))} if you mean one text"
             )
         if flags.run and params:
             composer.notes[f"{preset} is a sweep; --run makes one run of it"] = None
         return [flags.overrides], False, None
-    runs = _combinations(composer, flags, hydra, parsed)
+    runs = _list_combinations(composer, flags, hydra, parsed)
     requested = "hydra.mode=MULTIRUN" in composer.of_hydra
     if len(runs) > 1 and not requested:
         note = f"{preset} is a sweep of {number_of(len(runs), 'run')}, as with -m"
@@ -291,7 +304,7 @@ def _runs(
     return runs, True, None
 
 
-def _arms(
+def _list_arms(
     composer: Composer, flags: argparse.Namespace, hydra: Any, typed: Sequence[Override]
 ) -> tuple[list[list[str]], Searched]:
     """Return the arguments of each arm of a search, and the ranges that it searches over.
@@ -302,7 +315,7 @@ def _arms(
         hydra: The part `hydra` of the configuration.
         typed: The arguments that the user typed.
     """
-    every = [*_of_preset(composer, flags, hydra), *typed]
+    every = [*_expand_preset(composer, flags, hydra), *typed]
     ranged = [word for word in every if is_range(word)]
     ranges = {word.key_or_group: str(word.input_line).partition("=")[2] for word in ranged}
     lists = [
@@ -311,10 +324,10 @@ def _arms(
     fixed = {w.key_or_group for w in typed if not is_range(w)}
     if both := next((key for key in ranges if key in fixed), None):
         raise ConfigError(
-            f"{both}: got a value and a range for one option; a search takes one of them: "
-            "remove the other"
+            f"{both}: got both a value and a range for this option; remove one of the two, "
+            "because a search needs only one"
         )
-    runs = _combinations(composer, flags, hydra, typed, ranged)
+    runs = _list_combinations(composer, flags, hydra, typed, ranged)
     options = composer.compose(runs[0])["search"]
     # The preset chooses the search, and the arguments of a cell contain the preset: search=none
     # lets them stand for one run when somebody repeats that cell.
@@ -324,7 +337,7 @@ def _arms(
     return arms, Searched(options["name"], options, ranges, tuple(lists))
 
 
-def _of_preset(composer: Composer, flags: argparse.Namespace, hydra: Any) -> list[Override]:
+def _expand_preset(composer: Composer, flags: argparse.Namespace, hydra: Any) -> list[Override]:
     """Return what a preset sweeps over, as arguments."""
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     return [
@@ -333,7 +346,7 @@ def _of_preset(composer: Composer, flags: argparse.Namespace, hydra: Any) -> lis
     ]
 
 
-def _combinations(
+def _list_combinations(
     composer: Composer,
     flags: argparse.Namespace,
     hydra: Any,
@@ -341,7 +354,7 @@ def _combinations(
     ranged: Sequence[Override] = (),
 ) -> list[list[str]]:
     """Return the arguments of each combination of a sweep, without those in `ranged`."""
-    swept = [word for word in _of_preset(composer, flags, hydra) if word not in ranged]
+    swept = [word for word in _expand_preset(composer, flags, hydra) if word not in ranged]
     typed = [word for word in typed if word not in ranged]
     runs = expand([*swept, *typed])
     if "task" not in {word.key_or_group for word in typed}:
@@ -350,28 +363,31 @@ def _combinations(
         runs = with_trained(runs, composer)
     if "seed" in {word.key_or_group for word in swept} - {word.key_or_group for word in typed}:
         runs = with_first_seed(runs)
-    runs = [[word for word in run if not _of_hydra(word)] for run in runs]
+    runs = [[word for word in run if not _is_for_hydra(word)] for run in runs]
     return with_options(runs, composer)
 
 
-def _preset(words: Sequence[str]) -> str:
+def _name_preset(words: Sequence[str]) -> str:
+    """Return the last argument that chooses a preset or a protocol, for messages."""
     presets = [word for word in words if word.startswith(("+experiment=", "+protocol="))]
     return presets[-1] if presets else "this configuration"
 
 
 def _check_basic(hydra: Any) -> None:
-    """Refuse launchers, sweepers and callbacks of others. Raises ConfigError."""
+    """Raise ConfigError if Hydra's part sets a launcher, sweeper or callback of another package."""
     for part, basic in BASIC.items():
         node = hydra[part]
         if not isinstance(node, Mapping) or "_target_" not in node:
-            raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
+            raise ConfigError(
+                f"hydra.{part}: got {node!r}; wanted a mapping that contains the key _target_"
+            )
         if (target := str(node["_target_"])).rpartition(".")[2] != basic:
             raise ConfigError(f"hydra.{part}: got {short(target)}; {NO_PLUGINS}")
     if hydra.callbacks:
-        raise ConfigError("hydra.callbacks: lra does not call callbacks of Hydra; remove this")
+        raise ConfigError("hydra.callbacks: lra ignores callbacks of Hydra; remove this key")
 
 
-def _composed(
+def _compose_all(
     composer: Composer,
     runs: Sequence[Sequence[str]],
     config_dir: str | None,

@@ -1,4 +1,4 @@
-"""A task, or a mixer, from its name and the words of a command line, without a run around it."""
+"""Build a task or a mixer from its name and arguments, without a run."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ def named_task(
     config_dirs: Sequence[Path] = (),
     plugins: Sequence[str] = (),
 ) -> "Task":
-    """Build a task from its name and `option=value` words; see `task_node`."""
+    """Return a task, given by its name and `option=value` arguments; see `task_node`."""
     return build_task(*task_node(name, overrides, config_dirs, plugins))
 
 
@@ -35,31 +35,31 @@ def task_node(
     config_dirs: Sequence[Path] = (),
     plugins: Sequence[str] = (),
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the resolved `task` node and the plug-ins of a run, as `lra run` composes them.
+    """Return the configuration of a task and its plug-ins, composed as by `lra run`.
 
     Args:
-        name: Of the task.
-        overrides: As after `lra run`; an option of the task may leave out `task.`.
-        config_dirs: A folder of configuration files beside ours, or none.
+        name: The name of the task.
+        overrides: Arguments of `lra run`; an option of the task needs no prefix `task.`.
+        config_dirs: At most one folder with the user's YAML files.
         plugins: Packages that these files may name.
 
     Raises:
-        ConfigError: As of `lra run`.
+        ConfigError: A name, option or value is wrong, as in `lra run`.
     """
     from lra.composition.hydra_entry import entries
 
-    words = [f"task={name}", *map(_of_the_task, overrides)]
+    words = [f"task={name}", *map(_add_prefix, overrides)]
     if plugins:
         words.append(f"plugins=[{','.join(plugins)}]")
     if len(config_dirs) > 1:
-        raise ConfigError(f"--config-dir: got {len(config_dirs)} folders; wanted one")
+        raise ConfigError(f"--config-dir: got {len(config_dirs)} folders; wanted one folder")
     flags = [f"--config-dir={folder}" for folder in config_dirs]
     (entry,) = entries([*flags, *words], models=False)
     return dict(entry.config["task"]), list(entry.config["plugins"])
 
 
-def _of_the_task(word: str) -> str:
-    """Return a word as after `lra run`: `+max_length=9` stands for `+task.max_length=9`."""
+def _add_prefix(word: str) -> str:
+    """Return an argument with the prefix `task.`: `max_length=9` becomes `task.max_length=9`."""
     signs = word[: len(word) - len(word.lstrip("+~"))]
     key = word[len(signs) :]
     name = key.partition("=")[0]
@@ -75,69 +75,83 @@ def resolve(
     plugins: Sequence[str] = (),
     claims: Mapping[str, Any] | None = None,
 ) -> "MixerFactory":
-    """Return the mixer's class with its options bound.
+    """Return a factory of the mixer, with its options already set.
 
     Args:
-        mixer: A name of `conf/model`, or `package.module:Class`.
+        mixer: A name of `lra list models`, or `package.module:Class`.
         options: Options by name; the constructor's annotations say how a value is read.
-        config_dirs: Folders of the user's own choices.
-        plugins: Packages that these may name.
-        claims: Of a class that is no mixer: arguments of `lra.models.wrap.wrap`.
+        config_dirs: Folders with the user's YAML files.
+        plugins: Packages that these files may name.
+        claims: Arguments of `lra.models.wrap.wrap`, for a class that is not a mixer; None if it is.
 
     Raises:
-        UnknownName: for a name that is neither.
-        ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
+        UnknownName: There is no such mixer.
+        ConfigError: An option is unknown, has the wrong type, or the class cannot be imported.
     """
     if ":" not in mixer and "." not in mixer:
         if claims is not None:
             raise ConfigError(
-                f"--wrap takes a class that is not a mixer of lra: got the name {mixer!r}; wanted "
-                "module and class, as in my_pkg.module:MyLayer"
+                f"--wrap: got the name {mixer!r}, which is a mixer of lra; wanted the module and "
+                "class of another nn.Module, as in my_pkg.module:MyLayer"
             )
-        return _named_mixer(mixer, options, config_dirs, plugins)
+        return _make_named_mixer(mixer, options, config_dirs, plugins)
     class_path = mixer.replace(":", ".")
     if not all(part.isidentifier() for part in class_path.split(".")):
         as_module = re.sub(r"\.py\b", "", mixer).replace("/", ".").strip(".")
-        place = as_module if "/" in mixer else "my_pkg.module:MyMixer"
-        raise UnknownName(f"got {mixer!r}; wanted a family of lra, or {place}")
+        example = as_module if "/" in mixer else "my_pkg.module:MyMixer"
+        raise UnknownName(
+            f"got {mixer!r}; wanted a name of `lra list models`, or a class as in {example}"
+        )
     package = class_path.partition(".")[0]
-    packages = [*plugins] if package in (*ROOMS, TOP) else [*plugins, package]  # not ours: named
-    name_plugins(packages)
+    packages = [*plugins] if package in (*ROOMS, TOP) else [*plugins, package]
+    name_plugins(packages)  # the user typed the name of the package, so lra may import it
     mixer_class = locate(class_path, packages)
     if claims is not None:
-        mixer_class = _wrapped(mixer_class, claims, mixer)
+        mixer_class = _wrap_class(mixer_class, claims, mixer)
     factory, _ = bound_mixer(mixer_class, options, class_path, class_path)
     return factory
 
 
-def _named_mixer(
+def _make_named_mixer(
     name: str, options: Mapping[str, Any], config_dirs: Sequence[Path], plugins: Sequence[str]
 ) -> "MixerFactory":
-    """Return the mixer of a model's file, with options bound over those of the file."""
+    """Return a factory of the mixer in the YAML file of model `name`; see `resolve`.
+
+    `options` replace the values of the file.
+    """
     existing = names("model", config_dirs)
     if name not in existing:
-        way_out = "Name your mixer by its module and class: my_pkg.module:MyMixer"
+        way_out = "Give your mixer by its module and class, as in my_pkg.module:MyMixer"
         raise UnknownName(unknown("model", name, existing, way_out=way_out))
     model = group_file("model", name, config_dirs)
     if "mixer" not in model:
-        raise UnknownName(f"{name} is a whole stack of layers; `lra verify` checks a single mixer")
+        raise UnknownName(
+            f"{name} is a whole stack of layers, but `lra verify` only checks a single mixer"
+        )
     packages = [*plugins, *chosen_packages(model)]
     name_plugins(packages)
     factory, _ = mixer_factory({**model["mixer"], **options}, packages, name)
     return factory
 
 
-def _wrapped(module: Any, claims: Mapping[str, Any], place: str) -> Any:
-    """Return a mixer around a module's class that is none; `claims` are arguments of `wrap`."""
+def _wrap_class(module: Any, claims: Mapping[str, Any], name: str) -> Any:
+    """Return a mixer made of a class of nn.Module.
+
+    Args:
+        module: The class.
+        claims: Arguments of `lra.models.wrap.wrap`, by name.
+        name: The class as the user gave it, for messages.
+    """
     from lra.models.wrap import wrap
 
-    _, *known = signature(wrap).parameters  # the first is the class
-    if foreign := [claim for claim in claims if claim not in known]:
-        way_out = "Put arguments of the constructor before --wrap."
-        raise ConfigError(f"--wrap: {unknown('claim', foreign[0], known, way_out=way_out)}")
+    _, *known = signature(wrap).parameters  # the first parameter is the class
+    for claim in claims:
+        if claim not in known:
+            way_out = "Type arguments of the constructor before --wrap."
+            raise ConfigError(f"--wrap: {unknown('claim', claim, known, way_out=way_out)}")
     try:
         return wrap(module, **bind(wrap, claims, "--wrap"))
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(f"{place}: {error}") from error
+        raise ConfigError(f"{name}: {error}") from error

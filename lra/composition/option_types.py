@@ -1,8 +1,8 @@
-"""What classes and YAML files say of an option: type, allowed values and meaning.
+"""Read the type, the allowed values and the meaning of options from classes and YAML files.
 
-A meaning is written once: in the `Args` of the docstring of a class, under the field of a
-dataclass, or in the comment of its line of YAML. What our own classes say is in
-`conf/options.json`, so that a list needs no torch; those of a package that was named are asked.
+A meaning is written once: in the `Args` of a class's docstring, below a field of a dataclass, or in
+a comment of the YAML file. For classes of lra, all this is stored in `conf/options.json`, so that
+`lra list` need not import torch. A class of the user's package is imported and read.
 """
 
 import ast
@@ -30,72 +30,81 @@ CLASSES = {
     "logger": "lra.composition.run.Logger",
     "search": "lra.tuning.record.SearchOptions",
 }
-"""What types the options of a group whose files name no class."""
+"""The class that defines the options of a group, if the files of the group name no class."""
 CONTROL, BACKBONE = "lra.composition.run.Control", "models.backbone.config.BackboneConfig"
 
 
 class Parameter(NamedTuple):
-    """An option as its class describes it."""
+    """The description of an option in its class."""
 
     type: str
     values: Sequence[tuple[str, str]]
-    """Each allowed value with its meaning, where there is a list of them."""
+    """Each allowed value with its meaning; empty if every value of the type is allowed."""
     meaning: str
     switch: bool = False
-    """Whether it is true or false, or perhaps null."""
+    """Whether the values are true and false (and null, if optional)."""
     optional: bool = False
-    """Whether it may be null."""
+    """Whether the value may be null."""
 
 
 @cache
-def _recorded() -> dict[str, dict[str, list[Any]]]:
+def _read_recorded() -> dict[str, dict[str, list[Any]]]:
+    """Return the fields of `Parameter` for each option of each class of lra."""
     text = (ours() / "options.json").read_text(encoding="utf-8")
     recorded: dict[str, dict[str, list[Any]]] = json.loads(text)
     return recorded
 
 
 def parameters(class_path: str) -> dict[str, Parameter]:
-    """Return the options of a class, function or dataclass in order.
+    """Return the options of the class, function or dataclass at `class_path`, in order.
 
-    None of a class of a package that nobody has named: it is not imported.
+    Returns {} for a class of a package that the command does not name, because lra does not import
+    such a package.
     """
-    if (options := _recorded().get(stored_name(class_path))) is not None:
+    if (options := _read_recorded().get(stored_name(class_path))) is not None:
         return {name: Parameter(*option) for name, option in options.items()}
     package = class_path.partition(".")[0]
     return class_options(locate(class_path, [package])) if package in named_plugins() else {}
 
 
 def class_options(target: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return the options of a class, function or dataclass in order, as it says them itself."""
-    from lra.composition.binding import schema  # which a list of what is ours does without
+    """Return the options of a class, function or dataclass in order, read from its source.
 
+    The docstring of a derived class replaces the meaning that a base class gives an option.
+    """
+    from lra.composition.binding import schema  # imported late: options.json suffices for lra
+
+    # From the most general base class (without `object`) to the class itself.
     lineage = target.__mro__[-2::-1] if isinstance(target, type) else [target]
     meanings: dict[str, str] = {}
-    for each in lineage:
-        init = vars(each).get("__init__") if isinstance(each, type) else None
-        for text in (each.__doc__, getattr(init, "__doc__", None)):
+    for ancestor in lineage:
+        init = vars(ancestor).get("__init__") if isinstance(ancestor, type) else None
+        for text in (ancestor.__doc__, getattr(init, "__doc__", None)):
             meanings |= arguments(inspect.cleandoc(text or ""))
-        if isinstance(each, type) and (is_dataclass(each) or "declares" in vars(each)):
-            meanings |= _texts(each)
+        if isinstance(ancestor, type) and (is_dataclass(ancestor) or "declares" in vars(ancestor)):
+            meanings |= _read_field_texts(ancestor)
     options = schema(target)
-    return {name: _parameter(kind, meanings.get(name, "")) for name, (kind, _) in options.items()}
+    return {
+        name: _make_parameter(kind, meanings.get(name, "")) for name, (kind, _) in options.items()
+    }
 
 
 def arguments(docstring: str) -> dict[str, str]:
-    """Return the entries of `Args`, or of `Options`, of a docstring in Google's style."""
-    part = re.search(r"^(?:Args|Options):\n((?:(?: .*)?\n?)+)", docstring, re.MULTILINE)
+    """Return the text of each entry in `Args` or `Options` of a docstring, by its name."""
+    section = re.search(r"^(?:Args|Options):\n((?:(?: .*)?\n?)+)", docstring, re.MULTILINE)
     entries: dict[str, str] = {}
-    for entry in re.split(r"\n(?=    \w)", f"\n{part[1]}" if part else ""):
-        if found := re.fullmatch(r"\s*(\w+(?:, \w+)*):\s*(.*)", entry, re.DOTALL):
-            entries |= dict.fromkeys(found[1].split(", "), " ".join(found[2].split()))
+    for entry in re.split(r"\n(?=    \w)", f"\n{section[1]}" if section else ""):
+        if match := re.fullmatch(r"\s*(\w+(?:, \w+)*):\s*(.*)", entry, re.DOTALL):
+            names, text = match.groups()
+            entries |= dict.fromkeys(names.split(", "), " ".join(text.split()))
     return entries
 
 
-def _texts(kind: type) -> dict[str, str]:
-    """Return the text under each field of a class, or under each member, in one line."""
+def _read_field_texts(kind: type) -> dict[str, str]:
+    """Return the docstring below each field or enum member of a class, in one line, by name."""
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    except (OSError, TypeError):  # made by a call
+    except (OSError, TypeError):  # a class that a call made has no source
         return {}
     body = node.body if isinstance(node, ast.ClassDef) else []
     texts = {}
@@ -106,33 +115,40 @@ def _texts(kind: type) -> dict[str, str]:
     return texts
 
 
-def _parameter(kind: Any, meaning: str) -> Parameter:
-    choices = [each for each in _leaves(kind) if isinstance(each, type) and issubclass(each, Enum)]
+def _make_parameter(kind: Any, meaning: str) -> Parameter:
+    """Return the description of an option of type `kind`.
+
+    An enum gives the allowed values, and its docstring replaces an empty `meaning`.
+    """
+    enums = [leaf for leaf in _find_leaves(kind) if isinstance(leaf, type)]
+    enums = [leaf for leaf in enums if issubclass(leaf, Enum)]
     values = [
-        (str(each.value), texts.get(each.name, ""))
-        for choice in choices
-        for texts in (_texts(choice),)
-        for each in choice
+        (str(member.value), texts.get(member.name, ""))
+        for enum in enums
+        for texts in (_read_field_texts(enum),)
+        for member in enum
     ]
-    docs = [" ".join((choice.__dict__["__doc__"] or "").split()) for choice in choices]
-    united = get_args(kind) if is_union(kind) else (kind,)
+    docstrings = [" ".join((enum.__dict__["__doc__"] or "").split()) for enum in enums]
+    alternatives = get_args(kind) if is_union(kind) else (kind,)
     return Parameter(
         type_phrase(kind),
         values,
-        meaning or next(filter(None, docs), ""),
-        united[0] is bool,
-        united[-1] is NoneType,
+        meaning or next(filter(None, docstrings), ""),
+        alternatives[0] is bool,
+        alternatives[-1] is NoneType,
     )
 
 
-def _leaves(kind: Any) -> list[Any]:
-    return [leaf for each in get_args(kind) for leaf in _leaves(each)] or [kind]
+def _find_leaves(kind: Any) -> list[Any]:
+    """Return the types inside a type without arguments: str and int for dict[str, list[int]]."""
+    return [leaf for part in get_args(kind) for leaf in _find_leaves(part)] or [kind]
 
 
 def comments(file: Path) -> dict[str, str]:
-    """Return the comment of each key of a YAML file, by its dotted path.
+    """Return the comment of each key of a YAML file, by the dotted key.
 
-    That is what stands behind a key, or else on the lines above it, at its own depth.
+    The comment of a key follows it in the same line, or stands in the lines above the key. Several
+    lines above a key of the top level describe the file, so they do not count.
     """
     by_path: dict[str, str] = {}
     above: list[str] = []
@@ -147,8 +163,8 @@ def comments(file: Path) -> dict[str, str]:
             open_keys = [entry for entry in open_keys if entry[0] < depth]
             path = ".".join([*(name for _, name in open_keys), key[2]])
             open_keys.append((depth, key[2]))
-            behind = re.search(r"\s#\s*(.*)$", line)
-            text = behind[1] if behind else " ".join(above) if depth or len(above) == 1 else ""
-            by_path[path] = text.strip()
+            same_line = re.search(r"\s#\s*(.*)$", line)
+            text_above = " ".join(above) if depth or len(above) == 1 else ""
+            by_path[path] = (same_line[1] if same_line else text_above).strip()
         above = []
     return by_path

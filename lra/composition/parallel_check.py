@@ -1,4 +1,4 @@
-"""What cells of several processes cannot do: refused before anything runs."""
+"""Refuse options that runs with several processes cannot have, before anything is run."""
 
 from lra.composition.run import Run
 from lra.errors import ConfigError
@@ -13,47 +13,50 @@ def check_processes(
     optim: OptimConfig,
     name: str,
 ) -> None:
-    """Refuse several processes where they cannot do the work of one.
+    """Raise ConfigError if several processes cannot execute the run.
 
     Args:
-        hardware: Says how many.
-        runner: Of the run.
-        optim: Of the run.
-        name: Of the runner.
-
-    Raises:
-        ConfigError: with the value seen, what was wanted and the way out.
+        hardware: The hardware profile, with the number of processes of a run.
+        runner: The runner.
+        optim: The options of the optimiser, with the batch size.
+        name: The name of the runner, for messages.
     """
-    ranks = hardware.processes
-    if ranks == 1:
+    processes = hardware.processes
+    if processes == 1:
         return
     if not runner.parallel:
         raise ConfigError(
-            f"hardware.processes: got {ranks} with runner={name}, whose runs have one process "
-            "each; wanted 1, or runner=train (hardware.training_processes sets how many runs are "
-            "executed at the same time)"
+            f"hardware.processes: got {processes} with runner={name}, but a run of this runner "
+            "uses one process; wanted 1, or runner=train. To execute several trainings at the same "
+            "time, set hardware.training_processes"
         )
-    _check_batches(runner, optim, ranks, hardware.sharded)
+    _check_batches(runner, optim, processes, hardware.sharded)
 
 
 def check_one_number(first: Run, other: Run) -> None:
-    """Refuse two numbers of processes for one cell, of which a sweep would run the first alone.
+    """Raise ConfigError if two configurations of one run differ in the number of processes.
 
-    Raises:
-        ConfigError: with both, and the way out.
+    The number does not change the result of a training, so a sweep would only execute the first.
     """
-    mine, theirs = first.hardware.labels(), other.hardware.labels()
-    if first.runner.trains and mine != theirs:
-        both = [", ".join(f"{k}={v}" for k, v in part.items()) or "one" for part in (mine, theirs)]
+    labels, other_labels = first.hardware.labels(), other.hardware.labels()
+    if first.runner.trains and labels != other_labels:
+        one, two = (
+            ", ".join(f"{key}={value}" for key, value in part.items()) or "one"
+            for part in (labels, other_labels)
+        )
         raise ConfigError(
-            f"hardware.processes: got {both[0]} and {both[1]} for the same training, but a "
-            "training has the same result for any number of processes; wanted one number in a "
-            "sweep. Give one command for each number, with a separate results folder (results=...)"
+            f"hardware.processes: got {one} and {two} for the same training. A sweep has each "
+            "training once, because its result is the same for any number of processes; wanted "
+            "one number in a sweep. To compare numbers, give one command for each, with a separate "
+            "results folder (results=...)"
         )
 
 
-def _check_batches(runner: Runner, optim: OptimConfig, parts: int, sharded: bool) -> None:
-    """Refuse a batch that leaves a process without a row, or with sharded weights an uneven one."""
+def _check_batches(runner: Runner, optim: OptimConfig, processes: int, sharded: bool) -> None:
+    """Raise ConfigError if a batch cannot be divided among the processes.
+
+    Each process needs at least one row; with `sharded` weights, all need the same number of rows.
+    """
     from lra.runners.training.config import TrainConfig
     from lra.runners.training.stages import TrainingStages
 
@@ -64,14 +67,15 @@ def _check_batches(runner: Runner, optim: OptimConfig, parts: int, sharded: bool
         except ValueError as error:
             raise ConfigError(str(error)) from error
         sizes |= {f"{stage.where}.batch_size": stage.batch_size for stage in stages}
-    for where, rows in sizes.items():
-        if rows < parts:
+    for key, rows in sizes.items():
+        if rows < processes:
             raise ConfigError(
-                f"{where}: got {rows} rows for {parts} processes, which share them; wanted at "
-                f"least one row for each. Raise it, or set hardware.processes={rows} or fewer"
+                f"{key}: got a batch of {rows} rows for {processes} processes; wanted at least one "
+                f"row for each process. Raise {key}, or set hardware.processes={rows} or fewer"
             )
-        if sharded and rows % parts:
+        if sharded and rows % processes:
             raise ConfigError(
-                f"{where}: got {rows} rows for {parts} processes with hardware.sharded=true, which "
-                f"take equal parts; wanted a multiple of {parts}, as in {rows - rows % parts}"
+                f"{key}: got a batch of {rows} rows for {processes} processes; wanted a multiple "
+                f"of {processes}, for example {rows - rows % processes}, because each process "
+                "takes the same number of rows with hardware.sharded=true"
             )

@@ -1,4 +1,4 @@
-"""Sets in a configuration what one argument of the command line says, as Hydra does it."""
+"""Set the value of one argument of the command line in a configuration, as Hydra would."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from lra.conf.short_values import LONGEST_REASON, short
 from lra.errors import OTHER_OPTIONS, ConfigError, near
 from lra.runners.records import Memo
 
-OF_KINDS = "wanted a mapping where the files have one, and a list where they have a list"
+OF_KINDS = "the files have a mapping or a list at this key; wanted a value of the same kind"
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value holds no reference `${...}` and no missing value `???`."""
+    """Return whether a value contains neither a reference `${...}` nor a missing value `???`."""
     if isinstance(value, dict):
         return all(map(is_plain, value.values()))
     if isinstance(value, list):
@@ -50,9 +50,9 @@ def put(memo: Memo, tree: Tree, word: Override) -> Tree:
 
 
 def _with_value(tree: Any, path: Sequence[str], value: Any) -> Tree | None:
-    """Return a copy of a mapping with another value at `path`.
+    """Return a copy of a mapping with another value at `path`, a list of keys.
 
-    Returns None where no plain value lies there: OmegaConf then decides what may be set.
+    Returns None if there is no plain value at `path`; OmegaConf then decides what may be set.
     """
     head, *rest = path
     if not isinstance(tree, dict) or head not in tree:
@@ -64,30 +64,32 @@ def _with_value(tree: Any, path: Sequence[str], value: Any) -> Tree | None:
 
 
 def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
-    """Let OmegaConf set, add or delete what the argument `word` says.
+    """Return a copy of `tree` in which OmegaConf has set, added or deleted a value.
 
     Args:
-        tree: The configuration, or the part of it that the argument is about.
-        word: As Hydra has parsed it.
-        whole: The whole configuration, whose keys a message proposes.
+        tree: The configuration, or the part of it that the argument changes.
+        word: The argument, as Hydra has parsed it.
+        whole: The whole configuration; a message suggests keys of it.
 
     Raises:
-        ConfigError: OmegaConf refuses it.
+        ConfigError: OmegaConf refuses the change.
     """
     key, value = word.key_or_group, word.value()
     config = OmegaConf.create(tree)
     OmegaConf.set_struct(config, True)
     try:
-        there = OmegaConf.select(config, key, throw_on_missing=False)
+        old_value = OmegaConf.select(config, key, throw_on_missing=False)
         if word.is_delete():
-            if there is None or value not in (None, there):
-                raise ConfigError(f"{short(str(word.input_line))}: there is no such entry")
+            if old_value is None or value not in (None, old_value):
+                raise ConfigError(
+                    f"{short(str(word.input_line))}: the configuration has no such entry to delete"
+                )
             above, _, leaf = key.rpartition(".")
             with open_dict(config):
                 del (OmegaConf.select(config, above) if above else config)[leaf]
-        elif word.is_add() and there is not None and not isinstance(value, dict | list):
+        elif word.is_add() and old_value is not None and not isinstance(value, dict | list):
             raise ConfigError(
-                f"{short(str(word.input_line))}: the files have {key}; remove the plus"
+                f"{short(str(word.input_line))}: the key {key} exists already; remove the plus"
             )
         else:
             adds = word.type is not OverrideType.CHANGE
@@ -95,24 +97,25 @@ def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
     except (ConfigAttributeError, ConfigKeyError) as error:
         keys = [*keys_of(whole)]
         if key in keys:
-            why = (
-                f"{key} cannot be set like this: {_first_line(error)}. ++{key}=... adds keys to it"
-            )
-            raise ConfigError(why) from error
-        shown = short(str(word.input_line).partition("=")[2])
-        raise ConfigError(unknown_key(key, shown, keys)) from error
+            raise ConfigError(
+                f"{short(str(word.input_line))}: {_write_reason(error)}. To add keys to the "
+                f"mapping {key}, write two pluses: ++{key}=..."
+            ) from error
+        typed_value = short(str(word.input_line).partition("=")[2])
+        raise ConfigError(unknown_key(key, typed_value, keys)) from error
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{short(str(word.input_line))}: {_first_line(error)}") from error
+        raise ConfigError(f"{short(str(word.input_line))}: {_write_reason(error)}") from error
     return dict(OmegaConf.to_container(config))  # type: ignore[arg-type]
 
 
-def _first_line(error: Exception) -> str:
+def _write_reason(error: Exception) -> str:
+    """Return the first line of an error of OmegaConf, or a clearer sentence."""
     line = str(error).partition("\n")[0]
     return OF_KINDS if line.startswith("Cannot merge") else line
 
 
 def keys_of(tree: Tree, above: str = "") -> Iterator[str]:
-    """Yield every key of a configuration, with dots."""
+    """Yield every dotted key of a configuration; `above` precedes each key."""
     for key, value in tree.items():
         yield f"{above}{key}"
         if isinstance(value, dict):
@@ -122,26 +125,30 @@ def keys_of(tree: Tree, above: str = "") -> Iterator[str]:
 def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
     """Return the message for an unknown key, with at most three keys that may have been meant.
 
-    First come the names that lra has for options of other programs, and keys of the same group.
-
     Args:
-        key: The unknown key, with dots.
-        value: Its value as typed.
+        key: The unknown dotted key.
+        value: Its value as the user typed it.
         keys: Every key of the configuration.
     """
-    above, _, leaf = key.rpartition(".")
+    above, _, name = key.rpartition(".")
     group, dot, _ = key.partition(".")
     if group in TABLES:
         return (
-            f"unknown key {key!r}: the files have no such entry; write two pluses to add it: "
+            f"unknown key {key!r}: the files have no such entry; to add it, write two pluses: "
             f"++{key}={value}"
         )
-    siblings = sorted(each for each in keys if each.rpartition(".")[0] == above)
-    ours = [each for each in keys if each.rpartition(".")[2] == OTHER_OPTIONS.get(leaf)]
-    alike = [each for each in keys if each.rpartition(".")[2] == leaf]
-    beside = near(leaf, (each.rpartition(".")[2] for each in siblings))
-    matches = [each for each in (*ours, *alike) if not dot or each.startswith(f"{group}.")] or ours
-    matches = matches or [f"{above}.{each}".lstrip(".") for each in beside] or alike
+    by_name: dict[str, list[str]] = {}
+    for known in keys:
+        by_name.setdefault(known.rpartition(".")[2], []).append(known)
+    siblings = sorted(known for known in keys if known.rpartition(".")[0] == above)
+    # First the key that lra has for another program's name, then the same name at another place,
+    # then similar names next to the unknown key.
+    renamed = by_name.get(OTHER_OPTIONS.get(name, ""), [])
+    same_name = by_name.get(name, [])
+    similar = near(name, (known.rpartition(".")[2] for known in siblings))
+    candidates = (*renamed, *same_name)
+    matches = [known for known in candidates if not dot or known.startswith(f"{group}.")] or renamed
+    matches = matches or [f"{above}.{sibling}".lstrip(".") for sibling in similar] or same_name
     hint = f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
     hint += f" Known here: {short(', '.join(siblings), LONGEST_REASON)}." if siblings else ""
     return f"unknown key {key!r}{hint} `lra run --cfg job` prints every key of the configuration."

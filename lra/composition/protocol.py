@@ -24,9 +24,9 @@ ADHOC = "adhoc"
 FULL = "full"
 """The scale at which nothing is reduced; until 0.1, `published`."""
 FIRST_LOOK = {"depth": 2, "width": 64, "heads": 2, "feed_forward_width": 128}
-"""The size of a model where neither an argument nor a file chooses one."""
+"""The size of a model if neither an argument nor a file chooses a size."""
 COMPARED = ("model", "task", "optim")
-"""Groups of which all options are compared; of other groups, only those that the protocol sets."""
+"""In these groups, all options are compared; in other groups, only options that a protocol sets."""
 MICRO = "optim.micro_batch_size"
 PASSED_OVER = frozenset(
     {
@@ -34,9 +34,9 @@ PASSED_OVER = frozenset(
         "model.backbone.activation_checkpointing", "model.backbone.feed_forward_chunks",
     }
 )  # fmt: skip
-"""Options that change no number. Micro-batches do if statistics are computed over each of them."""
+"""Options that change no number (except MICRO, if statistics are computed for each micro-batch)."""
 MOST = 6
-"""How many changes a note lists."""
+"""The most changes that a note lists."""
 
 
 def marks(config: Mapping[str, Any]) -> dict[str, str]:
@@ -49,21 +49,21 @@ def marks(config: Mapping[str, Any]) -> dict[str, str]:
         return {}
     labels = {"protocol": str(config["protocol"])}
     name = config["model"]["name"]
-    if called := by_option(config, (config.get("called") or {}).get(name)):
-        labels["called"] = called
+    if published_name := by_option(config, (config.get("called") or {}).get(name)):
+        labels["called"] = published_name
     if name not in config.get("published_models", ()):
         labels["settings"] = "shared"
-    if named := deviations(config):
-        labels["deviations"] = ", ".join(named)
+    if deviating := deviations(config):
+        labels["deviations"] = ", ".join(deviating)
     if changed := changes(config):
         labels["changed"] = ", ".join(changed)
     return labels
 
 
 def scale(config: Mapping[str, Any]) -> str:
-    """Return the scale of a run."""
+    """Return the scale of a run; `FULL` if nothing is reduced."""
     name = str(config.get("scale", FULL))
-    return FULL if name == "published" else name
+    return FULL if name == "published" else name  # its name until version 0.1
 
 
 def deviations(config: Mapping[str, Any]) -> dict[str, str]:
@@ -79,53 +79,63 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     the same scale, and a default that nothing reads in this run does not count as a change.
     """
     name = str(config.get("protocol", NONE))
-    if name not in _ours("protocol"):
+    if name not in _cached_names("protocol"):
         return {}  # no protocol, or one of the user, whose file may have changed since the run
     chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
-    published, layer = _published(name, scale(config), *chosen.values())
+    published, protocol_alone = _compose_published(name, scale(config), *chosen.values())
     changed = {}
     for group, node in config.items():
         if group not in (*COMPARED, "runner", "hardware") or not isinstance(node, Mapping):
             continue
         theirs = flat(published.get(group, {}), group)
         ours = flat(node, group)
-        if group == "optim":  # its files omit what their optimiser lacks: compare with defaults
-            theirs, ours = ({**_USUAL, **options} for options in (theirs, ours))
+        if group == "optim":  # a file omits options that its optimiser lacks: add the defaults
+            theirs, ours = ({**_DEFAULTS, **options} for options in (theirs, ours))
             if ours["optim.statistics"] == Statistics.micro_batch:
-                for options, of in ((theirs, published), (ours, config)):
-                    options[MICRO] = of["optim"].get("micro_batch_size")
-        limits = {*ours, *theirs} if group in COMPARED else flat(layer.get(group, {}), group)
-        for key in sorted(limits):
-            if ours.get(key) != theirs.get(key) and not _incidental(key, config):
+                for options, source in ((theirs, published), (ours, config)):
+                    options[MICRO] = source["optim"].get("micro_batch_size")
+        set_by_protocol = flat(protocol_alone.get(group, {}), group)
+        compared = {*ours, *theirs} if group in COMPARED else {*set_by_protocol}
+        for key in sorted(compared):
+            if ours.get(key) != theirs.get(key) and not _is_incidental(key, config):
                 changed[key] = (theirs.get(key), ours.get(key))
-    unread = _unread_changes(config, changed)
+    unread = _find_unread(config, changed)
     return {key: values for key, values in changed.items() if key not in unread}
 
 
-def _unread_changes(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]]) -> set[str]:
+def _find_unread(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]]) -> set[str]:
     """Return the changed options that have no effect in this run, and so are at their defaults.
 
-    The kind of positions is never among them: where a family cannot have those of the protocol,
-    others take their place, and these change numbers.
+    The test: put the protocol's values back, and see which of them `without_unread` replaces by
+    defaults again. The option `positions` is never returned: if a family cannot have the positions
+    of the protocol, it gets others, and these change numbers.
+
+    Args:
+        config: The configuration of the run.
+        changed: (the protocol's value, the run's value) by key.
     """
     whole, own = our_file("config"), our_file(f"model/{config['model']['name']}")
-    usual = {f"model.backbone.{k}": v for k, v in whole["model"]["backbone"].items()} | _USUAL
-    del usual["model.backbone.positions"]
-    usual |= flat({k: own[k] for k in ("mixer", "stack") if k in own}, "model")
-    unread = {k: theirs for k, (theirs, now) in changed.items() if k in usual and now == usual[k]}
-    if not unread:
+    default = {f"model.backbone.{k}": v for k, v in whole["model"]["backbone"].items()} | _DEFAULTS
+    del default["model.backbone.positions"]
+    default |= flat({k: own[k] for k in ("mixer", "stack") if k in own}, "model")
+    candidates = {
+        key: theirs
+        for key, (theirs, ours) in changed.items()
+        if key in default and ours == default[key]
+    }
+    if not candidates:
         return set()
-    back = reduce(merge_trees, (tree_at(key, value) for key, value in unread.items()), dict(config))
-    found = without_unread(back, (), Memo())
-    now = flat(found["model"], "model") | flat(found["optim"], "optim")
-    return {key for key in unread if now.get(key) == usual[key]}
+    restored = (tree_at(key, value) for key, value in candidates.items())
+    tree = without_unread(reduce(merge_trees, restored, dict(config)), (), Memo())
+    now = flat(tree["model"], "model") | flat(tree["optim"], "optim")
+    return {key for key in candidates if now.get(key) == default[key]}
 
 
 def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the sentences to print before runs begin that use a protocol or a smaller scale."""
     lines = [
-        f"scale={name}: tasks, models and trainings differ from the publication; every row "
-        "lists the differences"
+        f"scale={name} makes tasks, models and trainings smaller than in the publication; every "
+        "row lists the differences"
         for name in dict.fromkeys(map(scale, configs))
         if name != FULL
     ]
@@ -133,7 +143,8 @@ def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         if protocol != NONE:
             runs = [config for config in configs if config["protocol"] == protocol]
             lines += [
-                f"+protocol={protocol}: {line}" for line in _of_models(runs) + _of_changes(runs)
+                f"+protocol={protocol}: {line}"
+                for line in _describe_models(runs) + _describe_changes(runs)
             ]
     return lines
 
@@ -145,7 +156,7 @@ def first_look(config: Mapping[str, Any]) -> str | None:
     """
     backbone, steps = config["model"].get("backbone", {}), config["optim"].get("steps")
     if (
-        not isinstance(steps, int)  # which is refused later
+        not isinstance(steps, int)  # lra refuses such a value later
         or config.get("protocol", NONE) != NONE
         or config.get("sweep", ADHOC) != ADHOC
         or config["runner"]["name"] != "train"
@@ -158,8 +169,11 @@ def first_look(config: Mapping[str, Any]) -> str | None:
     )
 
 
-def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say which models the source of a protocol did not train."""
+def _describe_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence on the models that the paper of a protocol did not train; [] if none.
+
+    `configs` are the configurations of all runs with this protocol.
+    """
     trained = {name for config in configs for name in config.get("published_models", ())}
     models = dict.fromkeys(str(config["model"]["name"]) for config in configs)
     others = ", ".join(name for name in models if name not in trained)
@@ -167,79 +181,91 @@ def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     if not trained:
         return [
-            f"lra does not have the model of its source. Its settings are used for {others}, "
-            "for which there is no published figure"
+            f"lra does not have the model that this paper trained. The settings of the paper are "
+            f"used for {others}, so the paper has no score to compare with"
         ]
     return [
-        f"its source did not train {others}, which use the settings for all models; it trained "
-        f"{', '.join(f'model={name}' for name in sorted(trained))}"
+        f"the paper did not train {others}, so lra uses the paper's settings for all models; the "
+        f"paper trained {', '.join(f'model={name}' for name in sorted(trained))}"
     ]
 
 
-def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say what is not as a protocol has it."""
-    now: dict[str, set[str]] = {}
+def _describe_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence with the options that differ from a protocol; [] if none differs."""
+    values_by_key: dict[str, set[str]] = {}
     for config in configs:
         for key, (_, value) in changes(config).items():
-            now.setdefault(key, set()).add(str(value))
-    if not now:
+            values_by_key.setdefault(key, set()).add(str(value))
+    if not values_by_key:
         return []
-    words = [f"{key}={'|'.join(sorted(values))}" for key, values in now.items()]
+    words = [f"{key}={'|'.join(sorted(values))}" for key, values in values_by_key.items()]
     more = f" and {len(words) - MOST} more" if len(words) > MOST else ""
-    return [f"differs from the publication, as each row lists: {', '.join(words[:MOST])}{more}"]
+    return [
+        "these options differ from the paper, and every row lists them: "
+        f"{', '.join(words[:MOST])}{more}"
+    ]
 
 
 @lru_cache(maxsize=512)
-def _published(protocol: str, scale: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
-    """Return two trees: what files, protocol and scale set together, and what the protocol sets."""
+def _compose_published(
+    protocol: str, scale: str, task: str, model: str, runner: str
+) -> tuple[Any, Any]:
+    """Return the configuration of a protocol at a scale, and the part that the protocol sets.
+
+    Both are nested mappings, for the given task, model and runner, without arguments of a command.
+    """
     whole = our_file("config")
-    usual = {k: v for part in whole["defaults"] if isinstance(part, dict) for k, v in part.items()}
+    first = {k: v for part in whole["defaults"] if isinstance(part, dict) for k, v in part.items()}
     chosen = {"task": task, "model": model, "runner": runner}
-    layers, alone = dict[str, Any](), dict[str, Any]()
+    layers, protocol_alone = dict[str, Any](), dict[str, Any]()
     for group, name in (("protocol", protocol), ("scale", scale)):
         layer = our_file(f"{group}/{name}")
         source = f"+protocol={name}" if group == "protocol" else f"scale={name}"
         layers = merge_trees(
-            layers, merge_trees(layer, matching_options(layer, chosen, _ours, source))
+            layers, merge_trees(layer, matching_options(layer, chosen, _cached_names, source))
         )
-        alone = layers if group == "protocol" else alone
+        protocol_alone = layers if group == "protocol" else protocol_alone
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
         {"model": our_file(f"model/{model}"), "task": our_file(f"task/{task}")},
         {
-            "model": {"backbone": our_file(f"size/{usual['size']}")},
-            "optim": our_file(f"optim/{usual['optim']}"),
+            "model": {"backbone": our_file(f"size/{first['size']}")},
+            "optim": our_file(f"optim/{first['optim']}"),
         },
         layers,
     ):
         tree = merge_trees(tree, part)
-    return tree, alone
+    return tree, protocol_alone
 
 
 @cache
-def _ours(group: str) -> list[str]:
+def _cached_names(group: str) -> list[str]:
     """Return the choices of a group that come with lra; they stay the same in one process."""
     return names(group)
 
 
-_USUAL = {f"optim.{name}": value for name, value in defaults(OptimConfig).items()}
+_DEFAULTS = {f"optim.{name}": value for name, value in defaults(OptimConfig).items()}
+"""The defaults of the optimiser by key."""
 
 
 def flat(node: Any, above: str) -> dict[str, Any]:
-    """Return a nested mapping as one level with dotted keys, without what changes no number."""
+    """Return the values of a nested mapping by dotted key, without `PASSED_OVER`.
+
+    `above` is the key of `node` itself, which all returned keys begin with.
+    """
     options: dict[str, Any] = {}
     for key, value in node.items():
-        here = f"{above}.{key}"
-        if key in PASSED_OVER or here in PASSED_OVER:
+        path = f"{above}.{key}"
+        if key in PASSED_OVER or path in PASSED_OVER:
             continue
         if isinstance(value, Mapping) and value:
-            options |= flat(value, here)
+            options |= flat(value, path)
         else:
-            options[here] = value
+            options[path] = value
     return options
 
 
-def _incidental(key: str, config: Mapping[str, Any]) -> bool:
+def _is_incidental(key: str, config: Mapping[str, Any]) -> bool:
     """Return whether a key is an option of the task that changes no number."""
     group, _, option = key.partition(".")
     if group != "task":

@@ -1,4 +1,4 @@
-"""What one composed configuration says: as plain values, and typed."""
+"""A composed configuration, as plain values (`Composed`) and as typed objects (`Run`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,27 +17,28 @@ if TYPE_CHECKING:
     from lra.tasks.task import Task
 
 LONGEST_S = 1e9
-"""A limit of thirty years is none; clocks of the system hold no more than three centuries."""
+"""The longest time limit, thirty years; clocks of the system overflow after three centuries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """Options of every runner that steer a sweep and never change a result."""
+    """Options of every runner that control a sweep and never change a result."""
 
     dry_run: bool = False
-    """List the cells, done and to do, and stop."""
+    """List the runs, finished or not, and start none."""
     shard: str | None = None
-    """`i/n`: run every n-th cell, starting with the i-th."""
+    """`i/n`: execute every n-th run, starting with the i-th."""
     retry: list[str] = field(default_factory=list)
-    """Which complete cells are to be repeated: statuses, e.g. [timeout], and `disturbed`, those
-    that the machine disturbed while they were measured."""
+    """Which finished runs are executed again: statuses, e.g. [timeout], and `disturbed`, for runs
+    that other processes disturbed while they were measured."""
     timeout_s: float | None = None
-    """A cell that takes longer ends as a `timeout` row."""
+    """Time limit of a run, in seconds; a run that takes longer is stopped and gets a row with the
+    status `timeout`."""
     sweep_timeout_s: float | None = None
-    """A sweep that takes longer stops; the same command goes on with what is left."""
+    """Time limit of a sweep, in seconds; the sweep then stops, and the same command resumes it."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Raise ConfigError for a value that is not allowed."""
         statuses = [*(status.name for status in Status), DISTURBED]
         for name in self.retry:
             if name not in statuses:
@@ -45,13 +46,13 @@ class Control:
         for name in ("timeout_s", "sweep_timeout_s"):
             if (limit := getattr(self, name)) is not None and not 0 < limit <= LONGEST_S:
                 raise ConfigError(
-                    f"runner.{name}: got {limit}; wanted seconds above 0, at most "
+                    f"runner.{name}: got {limit}; wanted a number of seconds above 0 and at most "
                     f"{LONGEST_S:.0f}, or null for no limit"
                 )
         self.part()
 
     def part(self) -> tuple[int, int]:
-        """Return shard as (i, n), 1 <= i <= n."""
+        """Return the shard i/n as the numbers (i, n); (1, 1) if there is none."""
         if self.shard is None:
             return 1, 1
         i, _, n = self.shard.partition("/")
@@ -63,69 +64,70 @@ class Control:
 
 
 class Searched(NamedTuple):
-    """What a command searches over, each combination of its lists being an arm."""
+    """The ranges of a search; each combination of its lists of values is an arm."""
 
     sampler: str
     options: Mapping[str, Any]
-    """Of the group `search`."""
+    """The options of the group `search`."""
     ranges: Mapping[str, str]
-    """Functions of Hydra by option, as the words of the command and of presets have them."""
+    """The range of each searched option in Hydra's syntax, from arguments or presets."""
     lists: tuple[str, ...]
-    """Keys of several values, in which arms differ."""
+    """The keys that have several values, in which the arms differ."""
 
 
 class Composed(NamedTuple):
-    """One combination of choices."""
+    """The configuration of one run."""
 
     config: dict[str, Any]
-    """Parts of it may be those of other entries: nothing may change them."""
+    """The values; nothing may change them, because configurations share parts."""
     overrides: tuple[str, ...]
+    """The arguments of the command for this run."""
     place: Mapping[str, str] = {}
-    """Where files of the user's own are: see `lra.runners.records.Cell`."""
+    """Where the user's files are: see `lra.runners.records.Cell`."""
     searched: Searched | None = None
-    """Of an arm of a search."""
+    """The search, if the run is an arm of one."""
     several: bool = False
-    """Whether the command asks for a sweep, be it of one run."""
+    """Whether the command asks for a sweep, even if the sweep has only one run."""
 
 
 class LoggerMode(StrEnum):
-    """Where runs are written, live and with what is stored of them in the end."""
+    """Where a dashboard stores runs, while they are executed and when they have ended."""
 
     offline = auto()
-    """Files of W&B."""
+    """In files of W&B on this machine."""
     online = auto()
-    """The server of W&B."""
+    """On the server of W&B."""
     tensorboard = auto()
     disabled = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logger:
-    """The dashboard that shows cells while they run and afterwards."""
+    """The dashboard that shows runs while they are executed and afterwards."""
 
     mode: LoggerMode
     project: str = "lra"
     entity: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an account or a project without a name."""
+        """Raise ValueError for an account or a project without a name."""
         for name in ("project", "entity"):
             if (value := getattr(self, name)) is not None and not value.strip():
-                raise ValueError(f"{name}: got {value!r}; wanted a name")
+                raise ValueError(f"{name}: got {value!r}; wanted a name that is not blank")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Everything one composed configuration says, typed."""
+    """The typed form of one composed configuration."""
 
     config: Mapping[str, Any]
-    """The resolved tree, plain JSON: a child process rebuilds this object from it."""
+    """The resolved configuration as plain JSON, from which a child process rebuilds this object."""
     model: str
     mixer_options: Mapping[str, Any]
-    """Every option of the mixer (or of the stack), defaults included, plain JSON."""
+    """Every option of the mixer or of the stack, with defaults, as plain JSON."""
     mixers: "Sequence[MixerFactory]"
     stack: "StackFactory | None"
-    """For a model whose YAML has `stack` in place of `mixer`."""
+    """Builds all layers, if the YAML file of the model has `stack` instead of `mixer`."""
     backbone: "BackboneConfig"
     task_name: str
     task: "Task"
@@ -133,7 +135,7 @@ class Run:
     hardware: HardwareProfile
     optim: OptimConfig
     runner: Runner
-    """Its options, typed."""
+    """The runner with its options."""
     control: Control
     logger: Logger
     seed: int

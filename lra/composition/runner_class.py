@@ -1,4 +1,4 @@
-"""From the name of a runner to its class, ours or one of a package of the user's own."""
+"""Find the class of a runner by its name: one of lra, or one of the user's package."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,33 +23,34 @@ if TYPE_CHECKING:
     from lra.reports.sections.section import SectionOf
 
 REPORTS = ("reports",)
-"""Our packages that hold sections of reports."""
+"""Packages of lra that contain sections of reports."""
 MODES = {"modes": "[{}]", "qk": "{}"}
-"""Options of our runners that choose a mode, and how one mode is written."""
+"""Options of lra's runners that choose a mode, with the form of a value."""
 
 
 def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> type[Runner]:
     """Return the class of a runner.
 
     Args:
-        node: The `runner` of a configuration; without a `class_path`, one of lra's own is meant.
-        plugins: Packages of the user's own.
+        node: The `runner` of a configuration; without a `class_path`, its name is a runner of lra.
+        plugins: Packages of the user.
 
     Raises:
-        UnknownName: There is no such runner; with near matches.
-        ConfigError: The class is no runner.
+        UnknownName: There is no such runner; the message lists similar names.
+        ConfigError: The class is not a runner.
     """
-    class_path = str(node.get("class_path") or _class_path(str(node.get("name"))))
-    # A sweep asks five times a cell. Packages of the user's own may change, ours do not.
-    return _located(class_path, plugins) if plugins else _bundled_class(class_path)
+    class_path = str(node.get("class_path") or _read_class_path(str(node.get("name"))))
+    # Only classes of lra are cached: a package of the user may change while the process runs.
+    return _locate_class(class_path, plugins) if plugins else _locate_bundled(class_path)
 
 
 @cache
-def _bundled_class(class_path: str) -> type[Runner]:
-    return _located(class_path, ())
+def _locate_bundled(class_path: str) -> type[Runner]:
+    return _locate_class(class_path, ())
 
 
-def _located(class_path: str, plugins: Sequence[str]) -> type[Runner]:
+def _locate_class(class_path: str, plugins: Sequence[str]) -> type[Runner]:
+    """Return the class at `class_path`; raise ConfigError if it is not a complete runner."""
     kind = locate(class_path, plugins)
     if not isinstance(kind, type) or not issubclass(kind, Runner):
         raise ConfigError(
@@ -58,31 +59,31 @@ def _located(class_path: str, plugins: Sequence[str]) -> type[Runner]:
         )
     if isabstract(kind):
         raise ConfigError(
-            f"runner.class_path: {class_path} has no method run(work), which yields the rows of "
-            "a run"
+            f"runner.class_path: {class_path} must have a method run(work) that yields the rows "
+            "of a run"
         )
     for metric in (kind.outcome, *kind.tabled):
         if metric not in METRICS:
             raise ConfigError(
-                f"runner.class_path: {class_path}: `outcome` and `tabled` are metrics of "
-                f"runners/metrics.py: got {metric!r}; add a new metric as a line there; a "
-                "runner of another "
-                "package uses one that is there"
+                f"runner.class_path: got the metric {metric!r} in `outcome` or `tabled` of "
+                f"{class_path}; wanted a metric that runners/metrics.py defines. In a copy of lra, "
+                "you can add a line for a new metric to that file"
             )
     return kind
 
 
 def runner_of(cell: Cell) -> type[Runner]:
-    """Return the class of a cell's runner."""
+    """Return the class of the runner of the run `cell`."""
     node = cell.config.get("runner") or {"name": cell.columns["runner"]}
     return runner_class(node, cell.config.get("plugins") or ())
 
 
 def mode_word(cell: Cell) -> str:
-    """Return the word of the command line that leads to a cell's mode; "" where nobody says.
+    """Return the argument of `lra run` that chooses the mode of a run, such as runner.modes=[step].
 
-    Of our own runners it is known by their options: to import one brings torch. One of a package
-    that was not named here is taken for a runner as most are.
+    Returns "" if no argument chooses it. For a runner of lra, the answer follows from its options,
+    because importing its class would load torch. A runner of a package that the command did not
+    name cannot be imported; it is assumed to have the option `modes`.
     """
     name, mode = str(cell.columns["runner"]), str(cell.columns["mode"])
     node = cell.config.get("runner") or {"name": name}
@@ -98,14 +99,14 @@ def mode_word(cell: Cell) -> str:
 
 
 def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Return the metrics that come first in the table of each runner of the user's own.
+    """Return, for each runner of the user, the metrics that come first in its table.
 
     Args:
-        cells: cell.json of each, by key. A runner whose package was not named, or is not here, is
-            left out.
+        cells: The content of cell.json of each run, by key. A runner is omitted if its package is
+            missing, or if the command did not name it.
     """
     metrics: dict[str, tuple[str, ...]] = {}
-    for name, node, plugins in _runners(cells):
+    for name, node, plugins in _list_runners(cells):
         if name not in metrics and not our_file(f"runner/{name}"):
             with suppress(ConfigError, UnknownName):
                 kind = runner_class(node, plugins)
@@ -118,25 +119,26 @@ def sections(
     config_dirs: Sequence[Path] = (),
     plugins: Sequence[str] = (),
 ) -> "dict[str, SectionOf | str]":
-    """Return what shows the rows of each runner whose file names a section, by the runner's name.
+    """Return, by the name of a runner, the function that makes its section of a report.
 
     Args:
-        cells: cell.json of each, by key, for runners of the user's own. One whose package was not
-            named is left out; of one whose section is not to be had, a sentence says why.
-        config_dirs: Folders of the user's own choices, for rows without a cell.json.
-        plugins: Packages that their runners may name.
+        cells: The content of cell.json of each run, by key, which names the user's runners. A
+            runner is omitted if the command did not name its package. If its section cannot be
+            imported, the value is a sentence with the reason.
+        config_dirs: Folders with the user's YAML files, for rows without a cell.json.
+        plugins: Packages that the runners in these folders may name.
 
     Raises:
-        ConfigError: A section that one of the folders names is not to be had.
+        ConfigError: A section that one of the folders names cannot be imported.
     """
     located: dict[str, SectionOf | str] = {}
     for file in choices("runner", config_dirs):
         if path := load(file).get("section"):
-            located[file.stem] = _section(path, plugins)
-    for name, node, packages in _runners(cells):
+            located[file.stem] = _import_section(path, plugins)
+    for name, node, packages in _list_runners(cells):
         if name not in located and node.get("section"):
             try:
-                located[name] = _section(node["section"], packages)
+                located[name] = _import_section(node["section"], packages)
             except NotNamed:
                 continue
             except ConfigError as error:
@@ -145,39 +147,42 @@ def sections(
 
 
 def check_section(path: str, plugins: Sequence[str]) -> None:
-    """Raise ConfigError where no module has this path. Imports nothing but what it lies in."""
-    check_place(path, plugins, REPORTS, asked := f"runner.section {path!r}")
+    """Raise ConfigError if there is no module `path`; only the packages around it are imported."""
+    check_place(path, plugins, REPORTS, key := f"runner.section {path!r}")
     with suppress(ModuleNotFoundError):
         if find_spec(imported_name(path)) is not None:
             return
-    raise ConfigError(f"{asked}: there is no such module")
+    raise ConfigError(f"{key}: there is no such module")
 
 
-def _section(path: str, plugins: Sequence[str]) -> "SectionOf":
-    asked = f"runner.section {path!r}"
-    section = getattr(locate_module(str(path), plugins, REPORTS, asked), "section", None)
+def _import_section(path: str, plugins: Sequence[str]) -> "SectionOf":
+    """Return the function `section` of the module `path`; raise ConfigError if it has none."""
+    key = f"runner.section {path!r}"
+    section = getattr(locate_module(str(path), plugins, REPORTS, key), "section", None)
     if not callable(section):
         raise ConfigError(
-            f"{asked}: the module has no function `section`, from rows to the parts of a report"
+            f"{key}: the module must have a function `section`, which makes the parts of a report "
+            "from rows"
         )
     return cast("SectionOf", section)
 
 
-def _runners(
+def _list_runners(
     cells: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[tuple[str, Mapping[str, Any], Sequence[str]]]:
-    """Yield name, node and plug-ins of each cell's runner."""
+    """Yield the name, the options and the plug-ins of the runner of each run in `cells`."""
     for cell in cells.values():
         name, config = str(cell["columns"]["runner"]), cell["config"]
         yield name, config.get("runner") or {"name": name}, config.get("plugins") or ()
 
 
 def our_runners() -> dict[str, type[Runner]]:
-    """Return lra's own runners by name."""
+    """Return the classes of lra's runners by name."""
     return {name: runner_class({"name": name}) for name in catalogue.our_names("runner")}
 
 
-def _class_path(name: str) -> str:
+def _read_class_path(name: str) -> str:
+    """Return the class path in the file of a runner of lra; raise UnknownName without a file."""
     if not (options := our_file(f"runner/{name}")):
         raise UnknownName(unknown("runner", name, names("runner")))
     return str(options["class_path"])

@@ -1,9 +1,10 @@
-"""Sets of models by what their files say of them, for a word such as `model=all`.
+"""Replace the name of a set of models, as in `model=all`, by the models in it.
 
-A preset that names a set takes up every family to come, but none of an installed package, which
-would change what the preset is. The sets: `all`; `causal`, those that can
-be built so that a position sees only earlier ones; `approximations`, those whose files have a
-budget, `about.approximation`; and every kind, as in `windows_and_blocks`.
+The sets are: `all`; `causal`, models that can be built so that a token reads earlier tokens only;
+`approximations`, models with an entry `about.approximation` in their file; and one set for each
+kind, such as `windows_and_blocks`. A preset that names a set also contains families that lra will
+get later. A set never contains models of an installed package, because installing a package must
+not change a preset.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ ALL, CAUSAL, APPROXIMATIONS = "all", "causal", "approximations"
 
 
 def kinds(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
-    """Return the families of every kind, as the YAML files name it, in the order of the kinds."""
+    """Return the names of the families of each kind (`about.kind` in their YAML files)."""
     by_kind: dict[str, list[str]] = {}
     for file in choices("model", config_dirs):
         kind = (load(file).get("about") or {}).get("kind")
@@ -28,12 +29,13 @@ def kinds(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
 
 
 def sets(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
-    """Return the models of every set: families of one kind stand together."""
-    return {name: [*models] for name, models in _sets(tuple(config_dirs)).items()}
+    """Return the names of the models in each set; families of one kind follow one another."""
+    return {name: [*models] for name, models in _collect_sets(tuple(config_dirs)).items()}
 
 
 @lru_cache
-def _sets(config_dirs: tuple[Path, ...]) -> dict[str, list[str]]:
+def _collect_sets(config_dirs: tuple[Path, ...]) -> dict[str, list[str]]:
+    """Return what `sets` returns; the caller must not change it, because it is cached."""
     by_kind = kinds(config_dirs)
     files = [file for file in choices("model", config_dirs) if not package_of(file)]
     about = {file.stem: load(file).get("about") or {} for file in files}
@@ -49,15 +51,16 @@ def _sets(config_dirs: tuple[Path, ...]) -> dict[str, list[str]]:
 
 
 def expand_sets(word: str, config_dirs: Sequence[Path] = ()) -> str:
-    """Return a word of the command line with the models of each set: of `model=all`, all.
+    """Return an argument with the names of sets replaced: `model=all` becomes `model=s4,linear,…`.
 
-    A model that is named twice stands where it is named first; a file of a set's name is the model.
+    A model occurs once, at its first place. If a model has the same name as a set, the name means
+    the model.
     """
     key, _, value = word.partition("=")
     if key != "model":
         return word
     parts = [part.strip() for part in value.split(",")]
-    if {*parts} <= {*names("model", config_dirs)}:  # no file has to be opened
+    if {*parts} <= {*names("model", config_dirs)}:  # quick: this opens no file
         return word
     by_set = sets(config_dirs)
     if not {*parts} & ({*by_set} - {*by_set[ALL]}):

@@ -1,4 +1,4 @@
-"""How a type, and a folder of results, are spelt in a message."""
+"""Write a type, or the path of a results folder, as messages show it."""
 
 import shlex
 from collections.abc import Mapping
@@ -14,31 +14,31 @@ WORDS = {
 
 
 def is_union(kind: Any) -> bool:
-    """Return whether a type is one of several."""
+    """Return whether a type is a union, such as `int | None`."""
     return get_origin(kind) in (Union, UnionType)
 
 
 def type_phrase(kind: Any) -> str:
-    """Return a type as one says it, as in `list of whole numbers, or null`."""
+    """Return a type in words, for example `list of whole numbers, or null` for list[int] | None."""
     inner = get_args(kind)
     if is_union(kind):
         *others, last = map(type_phrase, inner)
         return " or ".join(others) + (", or null" if last == "null" else f" or {last}")
     if isinstance(origin := get_origin(kind), type) and inner:
         if issubclass(origin, Mapping):
-            return f"mapping to {_many(type_phrase(inner[-1]))}"
-        return f"list of {_many(type_phrase(inner[0]))}"
+            return f"mapping to {_pluralise(type_phrase(inner[-1]))}"
+        return f"list of {_pluralise(type_phrase(inner[0]))}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "choice"
     return WORDS.get(kind) or str(getattr(kind, "__name__", kind))
 
 
-def _many(word: str) -> str:
+def _pluralise(word: str) -> str:
     if word.startswith(("list of", "mapping to")):
         return word.replace("list of", "lists of").replace("mapping to", "mappings to")
     return word if word in ("text", "anything", "true or false") else f"{word}s"
 
 
 def in_results(root: Path) -> str:
-    """Return what a command needs to find a results folder: nothing for the one it looks into."""
+    """Return the flag `--results ROOT` for a command; "" if `root` is the default folder."""
     return "" if root == Path("results") else f" --results {shlex.quote(str(root))}"

@@ -1,4 +1,4 @@
-"""The names of tasks, under which their rows stand."""
+"""Check the name of a task, which rows have as a label."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,15 @@ NONE = "none"
 
 
 def check_name(config: Mapping[str, Any], task: "Task") -> None:
-    """Raise ConfigError where a task has the name of another, or its options make another.
+    """Raise ConfigError if a task has the name of another task of lra, or should have it.
 
-    A name is what rows stand under: a text of one's own is none of ours. A protocol knows tasks by
-    their names: `task=pathfinder task.side=128` is `task=pathx`.
+    Rows name their task, so a task of the user must not have a name of lra's. A protocol has
+    settings by the name of a task, so the user must type `task=pathx` in place of
+    `task=pathfinder task.side=128`.
+
+    Args:
+        config: The configuration of the run.
+        task: The task that it describes.
     """
     protocol, name = config["protocol"], config["task"]["name"]
     if name not in (tasks := names("task")):
@@ -27,14 +32,14 @@ def check_name(config: Mapping[str, Any], task: "Task") -> None:
         our_file(f"task/{other}").get("class_path") for other in tasks
     }:
         raise ConfigError(
-            f"task.name={name} is the name of another task ({own}), so that rows of {given} would "
-            "be taken for its rows. Choose a name that `lra list tasks` lacks, as "
-            "task.name=my_notes"
+            f"task.name={name} is the name of another task ({own}), so reports would mistake rows "
+            f"of {given} for rows of that task. Choose a name that is not in `lra list tasks`, for "
+            "example task.name=my_notes"
         )
     if protocol == NONE:
         return
     if (built := task.spec.name) != name and built in tasks:
         raise ConfigError(
-            f"+protocol={protocol} has its settings for task={name}, and these options of it make "
-            f"{built}: choose task={built}, or omit the protocol"
+            f"with these options, task={name} is the same as task={built}, which has other "
+            f"settings in +protocol={protocol}. Choose task={built}, or omit the protocol"
         )

@@ -1,10 +1,10 @@
-"""Puts options that files set and that have no effect in a run back to their defaults.
+"""Put options that a file sets, but that have no effect in a run, back to their defaults.
 
-The file of a family, a protocol or a preset is meant for many runs. In some of them an option that
-it sets has no effect: `pooling` where every token has an answer, `qkv_bias` in a family without
-queries, `betas` of another optimiser, `positions=rotary` in a family that does not apply them. It
-is then put back to what the family's file says, or to its default. Where an argument of the command
-sets such an option, it stays as it is, and the command is refused later.
+The file of a family, a protocol or a preset is meant for many runs. In some runs, an option of the
+file has no effect: `pooling` if every token has an answer, `qkv_bias` in a family without queries,
+`betas` of another optimiser, `positions=rotary` in a family that does not apply rotary positions.
+Such an option gets the value of the family's file, or its default. If an argument of the command
+sets such an option, the option keeps its value, and lra refuses the command later.
 """
 
 from collections.abc import Sequence
@@ -36,8 +36,7 @@ BACKBONE = "model.backbone"
 OF_FAMILY = ("head_width", "qkv_bias", "output_bias", "memory", "evaluation_memory")
 """Options of the backbone that only some families read."""
 OF_FILE = ("pooling", "positions")
-"""Options of the backbone that are put back to the value of the family's file. Such a value has an
-effect on numbers."""
+"""Options of the backbone that get the value of the family's file, which changes numbers."""
 
 
 def without_unread(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
@@ -48,13 +47,13 @@ def without_unread(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
         words: The arguments of the command, whose options stay as they are.
         memo: Objects that the runs of the sweep share, so that equal parts are examined once.
     """
-    while found := _found(config, words, memo):
-        config = reduce(merge_trees, (tree_at(key, value) for key, value in found.items()), config)
+    while unread := _find_next(config, words, memo):
+        config = reduce(merge_trees, (tree_at(key, value) for key, value in unread.items()), config)
     return config
 
 
 def notes(pairs: Sequence[tuple[Tree, Tree]]) -> list[str]:
-    """Return a sentence for each option that was put to another value with an effect on numbers.
+    """Return a sentence for each option of `OF_FILE` that has got another value.
 
     Args:
         pairs: A configuration of each run, before and after `without_unread`.
@@ -67,70 +66,83 @@ def notes(pairs: Sequence[tuple[Tree, Tree]]) -> list[str]:
                 key = name, str(was.get(name)), str(now.get(name))
                 families.setdefault(key, {})[str(after["model"]["name"])] = None
     return [
-        f"{BACKBONE}.{name}={now} for {', '.join(models)}: they do not support {name}={was}, "
-        "which a file sets"
+        f"{', '.join(models)} cannot use {name}={was}, which a file sets, so lra sets "
+        f"{BACKBONE}.{name}={now} instead"
         for (name, was, now), models in families.items()
     ]
 
 
-def _found(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
-    """Return options by key that are to give way, each at its default; those of one kind."""
-    beside = config["model"], config["optim"]
+def _find_next(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
+    """Return the defaults, by key, of options without effect; {} if every option has an effect.
+
+    There are three reasons why an option has no effect: another option, the task, or the family.
+    Options with the first reason that applies are returned; the caller then asks again.
+    """
+    groups = config["model"], config["optim"]
     parts = tuple(config[key] for key in ("model", "task", "runner", "plugins"))
     of_model = tuple(word for word in words if "model" in word)
     try:
-        for what, objects, find in (
-            ("with others", beside, partial(_beside_others, config)),
-            ("of task", parts, partial(_of_task, config, memo)),
-            (("of family", of_model), parts, partial(_of_family, config, memo, of_model)),
+        for reason, objects, find in (
+            ("with others", groups, partial(_find_by_options, config)),
+            ("of task", parts, partial(_find_by_task, config, memo)),
+            (("of family", of_model), parts, partial(_find_by_family, config, memo, of_model)),
         ):
-            everything: Tree = memo.of(("gives way", what), objects, find)
-            if found := {k: v for k, v in everything.items() if not by_hand(k, words)}:
-                return found
-    except (ConfigError, NotPrepared):  # which whoever reads the options, or the data, explains
+            everything: Tree = memo.of(("gives way", reason), objects, find)
+            if unread := {k: v for k, v in everything.items() if not by_hand(k, words)}:
+                return unread
+    except (
+        ConfigError,
+        NotPrepared,
+    ):  # the code that reads the options or the data raises it again
         pass
     return {}
 
 
-def _run(config: Tree, memo: Memo) -> Run:
+def _make_run(config: Tree, memo: Memo) -> Run:
     return typed(config, memo.of("tasks", (), dict[str, Any]), memo)
 
 
-def _beside_others(config: Tree) -> Tree:
-    """Return options without effect because of another option of the same group, with defaults."""
+def _find_by_options(config: Tree) -> Tree:
+    """Return the defaults of options without effect because of another option of their group."""
     from lra.models.backbone.config import NEEDS, BackboneConfig
 
-    found: Tree = {}
+    unread: Tree = {}
     for group, node, kind, needs in (
         (BACKBONE, config["model"].get("backbone"), BackboneConfig, NEEDS),
         ("optim", config["optim"], optim.OptimConfig, optim.NEEDS),
     ):
         options = {k: v for k, v in (node or {}).items() if k not in ("name", "about")}
         names = idle.idle(needs, bind(kind, options, group), idle.defaults(kind))
-        found |= {f"{group}.{name}": defaults(kind)[name] for name in names}
-    return found
+        unread |= {f"{group}.{name}": defaults(kind)[name] for name in names}
+    return unread
 
 
-def _of_task(config: Tree, memo: Memo) -> Tree:
-    """Return options of the backbone that have no effect on this task, with their defaults."""
+def _find_by_task(config: Tree, memo: Memo) -> Tree:
+    """Return the defaults of backbone options that have no effect on this task."""
     from lra.models.backbone.assembly import OF_TASK
     from lra.models.backbone.config import BackboneConfig
 
-    usual, node = defaults(BackboneConfig), config["model"].get("backbone") or {}
-    suspects = {name for need in OF_TASK for name in need.options}
-    if all(node.get(name, usual[name]) == usual[name] for name in suspects):
+    default, node = defaults(BackboneConfig), config["model"].get("backbone") or {}
+    candidates = {name for need in OF_TASK for name in need.options}
+    if all(node.get(name, default[name]) == default[name] for name in candidates):
         return {}
-    run = _run(config, memo)
+    run = _make_run(config, memo)
     if run.runner.facing is not Direction.task:
         return {}
     names = idle_options(run, facts(run))
-    return {f"{BACKBONE}.{name}": usual[name] for name in names}
+    return {f"{BACKBONE}.{name}": default[name] for name in names}
 
 
-def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
-    """Return options without effect in this family, with their defaults.
+def _find_by_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
+    """Return the defaults of options that this family does not read.
 
-    The model is built without contents: a family raises `Idle` for an option that it does not read.
+    Collects options that differ from their defaults, then builds the model on the meta device: a
+    family raises `Idle` for an option that it does not read.
+
+    Args:
+        config: The configuration of the run.
+        memo: Objects that the runs of the sweep share.
+        words: The arguments of the command about the model; their options are not returned.
     """
     import torch
 
@@ -139,14 +151,14 @@ def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
 
     model = config["model"]
     backbone = model.get("backbone") or {}
-    usual: Tree = {
+    candidates: Tree = {
         f"{BACKBONE}.{name}": None for name in OF_FAMILY if backbone.get(name) is not None
     }
-    name = model.get("name")  # none in a file of the user's that does not say it
+    name = model.get("name")  # None if a file of the user does not set it
     own = group_file("model", name).get("backbone", {}) if name in names("model") else {}
     if backbone.get("positions") in (*INSIDE, Positions.none):
         own = {"positions": Positions.learned.value, **own}
-    usual |= {
+    candidates |= {
         f"{BACKBONE}.{name}": own[name]
         for name in OF_FILE
         if name in own and backbone.get(name, own[name]) != own[name]
@@ -155,21 +167,24 @@ def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
     options = model.get(core) or {}
     if core == "stack":
         own = {**defaults(BackboneConfig), **own}
-        usual |= {f"{BACKBONE}.{k}": own[k] for k, v in backbone.items() if v != own.get(k, v)}
+        candidates |= {f"{BACKBONE}.{k}": own[k] for k, v in backbone.items() if v != own.get(k, v)}
     if "class_path" in options:
         default = defaults(locate(options["class_path"], config["plugins"]))
-        usual |= {
+        candidates |= {
             f"model.{core}.{name}": default[name]
             for name, value in options.items()
             if name in default and value != default[name]
         }
-    usual = {key: value for key, value in usual.items() if not by_hand(key, words)}
-    if not usual or model.get("layers") or backbone.get("decoder_depth"):
-        return {}  # of several families one may read what another does not
-    run = _run(config, memo)
-    if not are_bundled(run.mixers, run.stack):  # of a module of the user's own, positions alone
-        usual = {key: value for key, value in usual.items() if key == f"{BACKBONE}.positions"}
-        if not usual:
+    candidates = {key: value for key, value in candidates.items() if not by_hand(key, words)}
+    if not candidates or model.get("layers") or backbone.get("decoder_depth"):
+        return {}  # a model of several families may read an option in one layer only
+    run = _make_run(config, memo)
+    if not are_bundled(
+        run.mixers, run.stack
+    ):  # for a module of the user, only positions may change
+        positions = f"{BACKBONE}.positions"
+        candidates = {key: value for key, value in candidates.items() if key == positions}
+        if not candidates:
             return {}
     try:
         with torch.device("meta"):
@@ -177,9 +192,10 @@ def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
             build_model(run, max_length=length)
     except Idle as refused:
         keys = (f"model.{refused.option}", f"model.{core}.{refused.option}")
-        return {key: usual[key] for key in keys if key in usual}
+        return {key: candidates[key] for key in keys if key in candidates}
     except Exception as error:
+        # A ValueError is another refusal, which is reported later. A module of the user may fail on
+        # the meta device, because it needs values.
         if not isinstance(error, ValueError) and are_bundled(run.mixers, run.stack):
             raise
-        # refused for another reason; a module of the user's own may need contents
     return {}

@@ -1,4 +1,4 @@
-"""Shortens a warm-up that is longer than the training.
+"""Shorten a warm-up that is longer than the training.
 
 The warm-up of a preset or a default is meant for a certain number of steps. If a run has fewer
 steps than its warm-up, the warm-up is cut to all steps of the run, and a note says so. A warm-up
@@ -12,20 +12,20 @@ from lra.composition.own_options import TABLES
 
 PATHS = ("optim", "runner.pretraining.optim")
 FREE = ("rsqrt", "inverse_sqrt")
-"""Schedules whose rate depends on the length of the warm-up also where a training ends within it,
-as some published ones do: it is never cut."""
+"""Schedules whose warm-up is never cut: the learning rate of each step depends on its length, and
+some published trainings end within it."""
 
 
 def by_hand(option: str, words: Sequence[str]) -> bool:
     """Return whether an argument of the command sets an option, directly or inside a mapping."""
     path, _, name = option.rpartition(".")
     for word in words:
-        key, _, value = word.lstrip("+").partition("=")  # ~key names no value
+        key, _, value = word.lstrip("+").partition("=")  # an argument ~key sets no value
         in_table = key.partition(".")[0] in TABLES
         if key == option or (in_table and key.endswith(f".{option}")):
             return True
-        around = in_table or f"{path}.".startswith(f"{key}.")
-        if around and value.startswith("{") and name in value:
+        may_contain = in_table or f"{path}.".startswith(f"{key}.")
+        if may_contain and value.startswith("{") and name in value:
             return True
     return False
 
@@ -53,9 +53,12 @@ def cut_warm_up(
 
 
 def sentence(path: str, warmup: int, steps: int, protocol: Any) -> str:
-    """Return what to say of a warm-up that was cut."""
-    files = "its file" if protocol in (None, "none") else f"its files (protocol {protocol})"
+    """Return a note that a warm-up of `warmup` steps was cut to `steps`.
+
+    `protocol`: the name of the protocol that set it; None or "none" if another file did.
+    """
+    files = "a file" if protocol in (None, "none") else f"+protocol={protocol}"
     return (
-        f"{path}.warmup_steps={steps} instead of the {warmup:,} of {files}, because the run has "
-        f"{steps:,} steps; set {path}.warmup_steps=N for another number"
+        f"{path}.warmup_steps is {steps:,} instead of {warmup:,} as in {files}, because the run "
+        f"has only {steps:,} steps; set {path}.warmup_steps=N for another number"
     )

@@ -1,9 +1,9 @@
-"""Words that Hydra's grammar has no reading for, and that are text.
+"""Quote arguments that Hydra's grammar cannot read, so that users need no quotes for plain text.
 
-Its grammar knows a part of ASCII. Where it stops at any other letter, or at an equals sign, what
-stands there is text, as if it were in quotes; so is a list or a sweep of such texts. What the
-grammar has a meaning for is never taken as text unseen: commas, quotation marks, brackets and
-`${` need quotes.
+Hydra's grammar accepts only some ASCII characters. If a value contains another character, for
+example é or an equals sign, this module puts quotes around the text; likewise for each text in a
+list or a sweep. Characters with a meaning in the grammar (commas, quotation marks, brackets, `${`)
+are never quoted here; for these, the user must write quotes.
 """
 
 import re
@@ -16,52 +16,56 @@ from hydra.errors import HydraException
 _PLAIN = re.compile(r"[\w.+/-]*", re.ASCII)
 _ESCAPE = r"\\[\\()\[\]{}:=, ]"
 _TEXT = re.compile(rf"(?!~)(?:(?!{_ESCAPE})[^,'\"\[\]{{}}()]|\([^,'\"\[\]{{}}()]*\)(?=\s*\S))+")
-"""A value without anything that the grammar has a meaning for; (1) may stand within it."""
+"""Matches text without characters that have a meaning in the grammar; it may contain (1)."""
 _FOREIGN = re.compile(r"[^\w/\\+.$%*@?|: -]", re.ASCII)
-"""What an unquoted text of the grammar cannot hold."""
+"""Matches a character that the grammar does not allow in unquoted text."""
 _QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^{}]*\}"""
 _OF_A_MAPPING = re.compile(r"([\w./ -]+:)(.+)", re.ASCII)
 
 
 def legible(word: str) -> str:
-    """Return a word with quotes around the texts that need them, or as it is."""
+    """Return the argument `word`, KEY=VALUE, with quotes around the texts that need them."""
     key, equals, value = word.partition("=")
     if not equals or _PLAIN.fullmatch(value) or read_word(word) is not None:
         return word
-    for ends in ("", "()"):  # round brackets are within a text, or else those of a call
-        quoted = f"{key}={_with_quotes(value, ends)}"
+    for ends in ("", "()"):  # round brackets belong to a text or, if that fails, to a function call
+        quoted = f"{key}={_quote_texts(value, ends)}"
         if read_word(quoted) is not None:
             return quoted
     return word
 
 
 def read_word(word: str) -> Override | None:
-    """Return a word as Hydra reads it; None where it does not."""
+    """Return an argument as Hydra parses it; None if Hydra cannot read it."""
     try:
         (override,) = OverridesParser.create().parse_overrides([word])
     except (HydraException, ValueError, RecursionError):
         return None
-    return None if _sweeps_within(override.value()) else override
+    return None if _has_inner_sweep(override.value()) else override
 
 
-def _sweeps_within(value: Any) -> bool:
-    """Return whether a value holds several values for a part of it, which no sweep separates."""
+def _has_inner_sweep(value: Any) -> bool:
+    """Return whether an element of a list or mapping is a sweep, which Hydra does not expand."""
     parts = value.list if isinstance(value, ChoiceSweep) else value
     parts = [*parts.values()] if isinstance(parts, dict) else parts
     if not isinstance(parts, list):
         return False
-    return any(isinstance(part, Sweep | Glob) or _sweeps_within(part) for part in parts)
+    return any(isinstance(part, Sweep | Glob) or _has_inner_sweep(part) for part in parts)
 
 
 def as_text(value: str) -> str:
-    """Return a value in the quotes that make it text, whatever it holds."""
+    """Return `value` in quotes, with escapes, so that Hydra reads it as text."""
     quote = Quote.single if '"' in value and "'" not in value else Quote.double
-    literal = re.sub(r"(\\*)\$\{", r"\1\1\\${", value.strip(" \t"))  # `${` refers to nothing
+    # Each `${` gets a backslash, so that it is no reference; backslashes before it are doubled.
+    literal = re.sub(r"(\\*)\$\{", r"\1\1\\${", value.strip(" \t"))
     return QuotedString(text=literal, quote=quote).with_quotes()
 
 
-def _with_quotes(value: str, ends: str) -> str:
-    """Quote the texts between commas, brackets and `ends` that hold what the grammar cannot."""
+def _quote_texts(value: str, ends: str) -> str:
+    """Return `value` with quotes around the parts that the grammar does not allow unquoted.
+
+    A part ends at a comma, at a square or curly bracket, and at each of the characters `ends`.
+    """
     parts = re.split(rf"({_QUOTED}|[,\[\]{{}}{ends}])", value)
     in_mapping = "{" in parts
     for index, part in enumerate(parts[::2]):

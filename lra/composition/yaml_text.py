@@ -1,7 +1,7 @@
-"""YAML from files and words: read safely, in bounded time, with numbers as Hydra reads them.
+"""Read YAML safely and in bounded time, with numbers as Hydra reads them.
 
-A name for a part of a file (an anchor) may be used often, and a few lines can so stand for billions
-of values: what a text would become is counted before it is built.
+YAML can name a value (an anchor) and repeat it by an alias, so a few lines can stand for billions
+of values. Therefore the values are counted before they are built.
 """
 
 import re
@@ -19,19 +19,20 @@ KINDS = frozenset(
     f"tag:yaml.org,2002:{name}"
     for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")
 )
-"""What JSON can hold, and the merge of mappings; no dates, sets, bytes or Python objects."""
+"""The types of JSON, and the merge of mappings; no dates, sets, bytes or Python objects."""
 
 
 class BadYaml(ValueError):
-    """A text that is not YAML, or more than a configuration needs; the message names the place."""
+    """A text is not YAML, or is too large for a configuration; the message names the place."""
 
 
 if yaml.__with_libyaml__:
 
     class _Base(Composer, yaml.CSafeLoader):
-        """Reads with libyaml, several times as fast, and builds nodes in Python.
+        """Reads text with libyaml, which is several times faster, and builds nodes in Python.
 
-        libyaml's own builder has no limit of depth: 90,000 brackets would end the process.
+        libyaml could build nodes, too, but without a limit of depth: 90,000 brackets would crash
+        the process.
         """
 
         def __init__(self, text: str) -> None:
@@ -42,7 +43,7 @@ else:
 
 
 class _Loader(_Base):
-    """Safe tags only; 1e-3 is a number, a date is text, and a key stands once."""
+    """Reads safe tags only; 1e-3 is a number, and a date is text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  # as the base class declares it
         first: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:timestamp"]
@@ -58,19 +59,20 @@ _Loader.add_implicit_resolver(
 
 
 def load(file: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file, an empty one for an empty file.
+    """Return the mapping in a YAML file; an empty mapping for an empty file.
 
     Raises:
-        BadYaml: the file holds something else; the message names file and place.
-        OSError: the file cannot be read.
+        BadYaml: The file contains no mapping; the message names the file and the line.
+        OSError: The file cannot be read.
     """
     if file.exists() and not file.is_file():
-        raise BadYaml(f"{file} is not a regular file; remove it, or put a YAML file there")
+        raise BadYaml(f"{file} is not a regular file; remove it, or replace it by a YAML file")
     with file.open("rb") as stream:
         raw = stream.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
         raise BadYaml(
-            f"{file} is larger than {MOST_BYTES:,} bytes: no configuration needs that much"
+            f"{file} is larger than {MOST_BYTES:,} bytes, which is the limit for a configuration "
+            "file"
         )
     try:
         node = parse(raw.decode("utf-8"), str(file))
@@ -80,47 +82,66 @@ def load(file: Path) -> dict[str, Any]:
         return {}
     if not isinstance(node, dict):
         raise BadYaml(
-            f"{file} must hold a mapping: got {type(node).__name__}; see the other files in its "
-            "folder"
+            f"{file}: got a {type(node).__name__}; wanted a mapping of keys to values, as in the "
+            "other files of this folder"
         )
     return node
 
 
 def parse(text: str, where: str) -> Any:
-    """Return what a YAML text says; `where` opens the message of a `BadYaml`."""
+    """Return the value of a YAML text.
+
+    Args:
+        text: The text.
+        where: The file or argument that contains it, for messages.
+
+    Raises:
+        BadYaml: The text is not YAML, or stands for too many values.
+    """
     try:
         loader = _Loader(text)
-        node = loader.get_single_node()  # a graph, in which a value that is named twice is once
+        node = loader.get_single_node()  # a graph in which a value and its aliases are one node
         if node is None:
             return None
-        if _extent(node, 0, {}).values > MOST_VALUES:
-            raise BadYaml(f"{where} stands for more than {MOST_VALUES:,} values: use fewer aliases")
+        if _measure_extent(node, 0, {}).values > MOST_VALUES:
+            raise BadYaml(
+                f"{where} describes more than {MOST_VALUES:,} values if its aliases are expanded; "
+                "use fewer aliases"
+            )
         return loader.construct_document(node)
     except RecursionError as error:
-        raise BadYaml(f"{where} is nested deeper than {DEEPEST} levels; make it flatter") from error
+        raise BadYaml(
+            f"{where} is nested deeper than {DEEPEST} levels; use fewer levels"
+        ) from error
     except BadYaml:
         raise
-    except (yaml.YAMLError, ValueError, LookupError) as error:  # `!!bool maybe`, 5,000 digits
-        raise _not_yaml(where, error) from error
+    except (yaml.YAMLError, ValueError, LookupError) as error:  # for example `!!bool maybe`
+        raise _make_error(where, error) from error
 
 
-def _not_yaml(where: str, error: Exception) -> BadYaml:
+def _make_error(where: str, error: Exception) -> BadYaml:
     reason = " ".join(str(error).split())[:300]
     return BadYaml(f"{where} is not YAML: {reason}; correct or remove it")
 
 
 class _Extent(NamedTuple):
-    """What a node becomes with every alias written out."""
+    """The number of values and of levels of a node after every alias is expanded."""
 
     values: int
     height: int
 
 
-def _extent(node: yaml.Node, depth: int, extents: dict[int, _Extent]) -> _Extent:
-    """Return how much a node stands for, without writing it out.
+def _measure_extent(node: yaml.Node, depth: int, extents: dict[int, _Extent]) -> _Extent:
+    """Return the extent of a node without expanding its aliases.
 
-    Raises RecursionError for one that is nested too deeply or contains itself, and YAMLError for a
-    strange tag or a key that stands twice.
+    Args:
+        node: A node of the graph.
+        depth: The number of levels above it.
+        extents: Extents measured so far, by the identity of the node.
+
+    Raises:
+        RecursionError: The node is nested too deeply, or contains itself.
+        YAMLError: A tag is not in `KINDS`, or a key occurs twice.
     """
     if depth > DEEPEST:
         raise RecursionError
@@ -138,7 +159,7 @@ def _extent(node: yaml.Node, depth: int, extents: dict[int, _Extent]) -> _Extent
                 if times > 1:
                     raise yaml.YAMLError(f"the key {key!r} occurs twice {node.start_mark}")
             below = [part for pair in node.value for part in pair]
-        parts = [_extent(part, depth + 1, extents) for part in below]
+        parts = [_measure_extent(part, depth + 1, extents) for part in below]
         height = 1 + max((extent.height for extent in parts), default=0)
         if height > DEEPEST:
             raise RecursionError

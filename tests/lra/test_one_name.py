@@ -190,8 +190,11 @@ def test_a_mixer_in_a_package_of_our_name_is_re_exported(wheel, tmp_path, init):
         assert said.count("\n") == 1
         package = place.partition(".")[0]
         assert f"{package!r} always means the package of lra" in said
-        assert f"own_mixers.py next to it, with `from {package}.mine import *`" in said
-        assert f"write own_mixers for {package}.mine, and set PYTHONPATH=." in said
+        assert (
+            f"own_mixers.py next to its package with the line `from {package}.mine import *`"
+            in said
+        )
+        assert f"give own_mixers instead of {package}.mine, and set PYTHONPATH=." in said
     if init:
         code, said = lra("verify", "own_mixers:Own")
         assert code == 2

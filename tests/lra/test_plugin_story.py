@@ -189,7 +189,7 @@ WRONG = {
     "plugins=[acme_mixr]": ["no package 'acme_mixr'", "did you mean 'acme_mixer'"],
     "plugins=[models]": [
         "'models' always means the package of lra",
-        "Export your module again under another",
+        "write a file own_mixers.py next to its package",
     ],
     "model.mixer.class_path=acme_mixer.mixer.Emma": ["unknown class 'Emma'", "'Ema'"],
     "model.mixer.class_path=acme_mixer.mixr.Ema": ["unknown module 'mixr'", "'mixer'"],

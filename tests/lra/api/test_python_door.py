@@ -107,7 +107,7 @@ def test_other_values_are_converted_or_refused() -> None:
     assert value_text(Colour.red, "k") == "red"
     assert value_text(Path("a b"), "k") == "'a b'"
     assert value_text(pd.Series([3]).max(), "k") == "3"
-    with pytest.raises(ConfigError, match=r"^k: got .*\(Tensor\); wanted a number, text"):
+    with pytest.raises(ConfigError, match=r"^k: got .*\(Tensor\); wanted a number, a text"):
         value_text(torch.ones(1), "k")
     assert words_of({"optim": {"steps": 5}, "seed": (0, 1), "model.layer_options": {"a": 1}}) == [
         "optim.steps=5",
@@ -211,7 +211,7 @@ REFUSED = {
     "a misspelt model": (lambda: lra.model("perfomer"), "did you mean 'performer'"),
     "a model of one's own": (
         lambda: lra.run(model="qqqqqq"),
-        r'For your YAML files, add config_dir="DIR"\.',
+        r'If the name is in a YAML file of yours, add config_dir="DIR"\.',
     ),
     "a class for a name": (lambda: lra.model(Blind), "wanted the name of a model"),
     "a misspelt option": (
@@ -231,7 +231,7 @@ REFUSED = {
     "another file": (lambda: lra.rows(ROOT / "Makefile"), r"a name that ends with \.jsonl"),
     "a folder without rows": (lambda: lra.rows(ROOT / "conf"), "no results under"),
     "a sweep of a file": (lambda: lra.rows(ROWS, "mine"), "remove the sweep"),
-    "no mixer": (lambda: lra.verify(dict), "dict takes no `site`; wanted a class"),
+    "no mixer": (lambda: lra.verify(dict), "dict has no parameter `site`; wanted a class"),
     "an instance": (lambda: lra.verify(torch.nn.Linear(2, 2)), "wanted a class, as in lra.verify"),
     "an unknown option of a class": (lambda: lra.verify(Blind, scal=1), "did you mean 'scale'"),
     "several values without -m": (

@@ -76,7 +76,7 @@ def test_several_groups_are_listed_one_after_the_other(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("linear models", "got the group 'models' after a name; put the group first, or omit it"),
+        ("linear models", "got the group 'models' after a name; type the group first, or omit it"),
         ("linear perfomer", "unknown name 'perfomer': did you mean 'performer' or "),
         ("tasks linear", "unknown task 'linear'"),
         ("modles", "unknown group 'modles': did you mean 'models'?"),
@@ -115,8 +115,8 @@ def test_a_folder_of_the_users_own_is_listed_too_and_wins(tmp_path, capsys):
     ("text", "complaint"),
     [
         ("name: [", "bad.yaml is not YAML"),
-        ("- a\n- b\n", "bad.yaml must hold a mapping: got list"),
-        ("about: words\n", "about must be a mapping"),
+        ("- a\n- b\n", "bad.yaml: got a list; wanted a mapping"),
+        ("about: words\n", "the key about: got 'words'; wanted a mapping"),
     ],
 )
 def test_a_malformed_file_is_named(tmp_path, text, complaint):

@@ -194,11 +194,11 @@ def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
         (["their_layers:Pointwise", "--wrap", "masks=ones"], "'masks': did you mean 'mask'"),
         (["their_layers:Pointwise", "--wrap", "mask=one"], "did you mean --wrap.mask=ones"),
         (["their_layers:Pointwise", "bais=1", "--wrap", *CLAIMS], "'bais': did you mean 'bias'"),
-        (["their_layers:Pointwise"], "takes no `site`; "),
-        (["linear", "--wrap"], "--wrap takes a class that is not a mixer of lra: got the name "
+        (["their_layers:Pointwise"], "has no parameter `site`; "),
+        (["linear", "--wrap"], "--wrap: got the name "
         "'linear'"),
-        (["their_layers:Blank", "--wrap", "bias=1"], "Put arguments of the constructor before"),
-        (["their_layers/there.py:A", "--wrap"], "wanted a family of lra, or their_layers.there:A"),
+        (["their_layers:Blank", "--wrap", "bias=1"], "Type arguments of the constructor before"),
+        (["their_layers/there.py:A", "--wrap"], "or a class as in their_layers.there:A"),
         (["lineer"], "unknown model 'lineer': did you mean 'linear'"),
         (["linear", "chunks=8"], "unknown option 'chunks': did you mean 'chunk'?"),
         (["linear", "chunk=many"], "'many'"),

@@ -68,9 +68,9 @@ def test_a_value_that_would_become_another_is_refused(key: str, value: Any) -> N
 def test_a_value_that_nothing_gives_is_named() -> None:
     def paint(*, coats: int, rates: list[float] | None) -> None: ...
 
-    with pytest.raises(ConfigError, match=r"house\.coats is missing: wanted a whole number"):
+    with pytest.raises(ConfigError, match=r"house\.coats is missing; wanted a whole number"):
         bind(paint, {}, "house")
-    with pytest.raises(ConfigError, match=r"rates is missing: wanted a list of numbers, or null"):
+    with pytest.raises(ConfigError, match=r"rates is missing; wanted a list of numbers, or null"):
         bind(paint, {"coats": 3}, "house")
 
 

@@ -170,7 +170,7 @@ def counted(monkeypatch: Any, place: str, call: Callable[..., Any]) -> list[Any]
 
 def test_combinations_share_what_they_have_in_common(monkeypatch: Any) -> None:
     """Files are merged once for each choice of them, however many values are swept."""
-    merged = counted(monkeypatch, f"{COMPOSER}.Composer._of_files", Composer._of_files)
+    merged = counted(monkeypatch, f"{COMPOSER}.Composer._compose_files", Composer._compose_files)
     slowly = counted(monkeypatch, "lra.composition.placement.by_omegaconf", by_omegaconf)
     swept = entries(["-m", "model=linear,softmax", "seed=range(0,50)", "optim.steps=1,2"])
     assert (len(swept), len(merged), len(slowly)) == (200, 2, 0)
@@ -179,7 +179,7 @@ def test_combinations_share_what_they_have_in_common(monkeypatch: Any) -> None:
     assert first["task"] is other["task"]
 
 
-def test_what_is_kept_of_files_is_theirs_alone(tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_is_kept_compose_files_is_theirs_alone(tmp_path: Path, monkeypatch: Any) -> None:
     """Whatever became of a configuration, and wherever and with what the next one is composed."""
     words = ["model=linear", "size=small"]
     (first,) = entries(words)
@@ -265,9 +265,9 @@ def test_a_word_wins_over_what_a_preset_of_ones_own_brings_along(
     [
         ("seed=range(0,1000000000)", "seed alone has 1,000,000,000"),
         ("seed=range(0,1,1e-300)", f"at most {MOST:,}"),
-        ("seed=range(0,1,0)", "step not 0"),
+        ("seed=range(0,1,0)", "a step other than 0"),
         ("seed=range(3,0)", "seed has no values"),
-        ("seed=interval(0,1)", "can only be searched"),
+        ("seed=interval(0,1)", "can only search an interval"),
     ],
 )
 def test_a_sweep_without_end_is_refused(word: str, complaint: str) -> None:

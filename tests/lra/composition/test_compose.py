@@ -107,8 +107,8 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("node", "complaint"),
     [
-        ({"class_path": "models.mixer.Unsupported"}, "takes no `site`"),
-        ({"class_path": "tasks.classification.listops.task.ListOps"}, "takes no `site`"),
+        ({"class_path": "models.mixer.Unsupported"}, "has no parameter `site`"),
+        ({"class_path": "tasks.classification.listops.task.ListOps"}, "has no parameter `site`"),
     ],
 )
 def test_what_is_no_mixer_is_refused(node: dict[str, Any], complaint: str) -> None:
@@ -117,7 +117,7 @@ def test_what_is_no_mixer_is_refused(node: dict[str, Any], complaint: str) -> No
 
 
 def test_what_is_no_task_is_refused() -> None:
-    with pytest.raises(ConfigError, match="does not make a task: spec"):
+    with pytest.raises(ConfigError, match="which lacks spec, "):
         build_task({"class_path": "models.backbone.config.BackboneConfig"})
 
 

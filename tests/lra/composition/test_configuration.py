@@ -62,7 +62,7 @@ def test_what_is_younger_than_stored_configurations_may_lack(sound: Any, key: st
 
 @pytest.mark.parametrize("key", sorted({*TOP} - OPTIONAL))
 def test_a_missing_key_is_named(sound: Any, key: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key} is missing: wanted"):
+    with pytest.raises(ConfigError, match=f"{key} is missing; wanted"):
         check({k: v for k, v in sound.items() if k != key})
 
 

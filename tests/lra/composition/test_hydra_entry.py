@@ -50,16 +50,16 @@ def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
-        (["--resolve"], "--resolve needs --cfg"),
+        (["--resolve"], "--resolve has no effect without --cfg"),
         (["--cfg"], "expected one argument"),
         (["--nope"], "unrecognized arguments: --nope"),
-        (["--info", "--cfg", "job"], "give either"),
-        (["--run", "-m"], "give either"),
+        (["--info", "--cfg", "job"], "give only one of them"),
+        (["--run", "-m"], "give only one of them"),
         (["--config-dir", "nowhere"], "nowhere is not a folder"),
         (["--config-path", "/"], "unrecognized arguments: --config-path"),
         (["++for_model={perfomer: {model: {}}}"], "did you mean 'performer'"),
         (["hydra.searchpath=3"], "hydra.searchpath"),
-        (["++hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra does not call"),
+        (["++hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra ignores"),
         (["hardware=3"], "unknown hardware '3'. Known hardware: a100, cpu"),
     ],
 )

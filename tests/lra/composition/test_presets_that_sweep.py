@@ -98,7 +98,7 @@ def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_plain_run_composes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    before = Composer._of_files
-    monkeypatch.setattr(Composer, "_of_files", lambda *a: calls.append(a) or before(*a))
+    before = Composer._compose_files
+    monkeypatch.setattr(Composer, "_compose_files", lambda *a: calls.append(a) or before(*a))
     found("model=linear")
     assert len(calls) == 1

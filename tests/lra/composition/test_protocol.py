@@ -90,12 +90,12 @@ def test_rows_say_what_departs():
 def test_a_model_that_the_source_did_not_train_is_marked(capsys):
     found = config("+protocol=lra_code", "task=listops", "model=cosformer")
     assert protocol.marks(found)["settings"] == "shared"
-    assert "its source did not train cosformer" in capsys.readouterr().err
+    assert "the paper did not train cosformer" in capsys.readouterr().err
     config("+protocol=lru", "task=listops")
-    assert "its source did not train softmax" in (said := capsys.readouterr().err)
+    assert "the paper did not train softmax" in (said := capsys.readouterr().err)
     assert "it trained model=lru\n" in said
     config("+protocol=s4_v1", "task=listops", "model=local")
-    assert "lra does not have the model of its source" in capsys.readouterr().err
+    assert "lra does not have the model that this paper trained" in capsys.readouterr().err
 
 
 def test_a_deviation_can_be_taken_back():

@@ -170,7 +170,7 @@ def test_of_words_that_are_doubled_the_last_holds() -> None:
         ("steps=10", "did you mean 'optim.steps'?"),
         ("model=performer mixer.features=64", "did you mean 'model.mixer.features'?"),
         ("for_model.linear.model.mixer.chunk=3", "++for_model.linear.model.mixer.chunk=3"),
-        ("model=gated_scan", "For your YAML files, add --config-dir DIR"),
+        ("model=gated_scan", "in a YAML file of yours, add --config-dir DIR"),
         ("experiment=quickstart", "wanted +experiment=quickstart"),
         ("+model=linear", "wanted model=linear"),
         ("hydra/launcher=joblib", "use `lra submit` to start workers"),
@@ -180,7 +180,7 @@ def test_of_words_that_are_doubled_the_last_holds() -> None:
         ("hydra.sweeper.params={seed:'5,6'}", "KEY=1,2"),
         ("-m hydra/sweeper=optuna", "search=NAME to search"),
         ("-model=linear", "odel=linear"),
-        ("model=fnet\r", "all printable"),
+        ("model=fnet\r", "printable characters"),
     ],
 )
 def test_ways_out_are_told(typed_words: str, part: str) -> None:

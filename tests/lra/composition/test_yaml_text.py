@@ -55,7 +55,7 @@ def test_aliases_and_merged_mappings_stay() -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"- a\n", "must hold a mapping: got list"),
+        (b"- a\n", "got a list; wanted a mapping"),
         (b"\xff\xfe", "is not YAML"),
         (b"a: 1\n#" + b"x" * MOST_BYTES, "larger than"),
     ],

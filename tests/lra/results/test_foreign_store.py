@@ -316,7 +316,7 @@ def test_a_class_of_ours_is_called_where_it_is_what_is_wanted_alone(tmp_path: Pa
     victim = tmp_path / "victim"
     victim.write_text("kept")
     for name in ("lra.runners.storage.atomic.remove", "lra.tasks.data.sources.data_root"):
-        with pytest.raises(ConfigError, match="does not make a task"):
+        with pytest.raises(ConfigError, match="wanted a class with the attributes of "):
             build_task({"name": "text8", "class_path": name, "path": str(victim)})
     assert victim.exists()
     options = {"class_path": "lra.__main__.main", "workers": 1}

@@ -158,7 +158,7 @@ def test_a_fault_of_its_section_is_not_laid_to_lra(
 def test_what_is_no_runner_is_refused() -> None:
     with pytest.raises(ConfigError, match="is not a runner"):
         runner_class({"name": "train", "class_path": "models.families.linear.LinearAttention"})
-    with pytest.raises(ConfigError, match=r"has no method run\(work\)"):
+    with pytest.raises(ConfigError, match=r"must have a method run\(work\)"):
         runner_class({"name": "train", "class_path": "runners.runner.Runner"})
     with pytest.raises(UnknownName, match="train"):
         runner_class({"name": "trian"})

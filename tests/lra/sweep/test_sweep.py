@@ -127,7 +127,7 @@ def test_layers_may_be_of_other_families(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("model.layers=[sdpa]",), "got 1 names; wanted one for each layer"),
+        (("model.layers=[sdpa]",), "got 1 names of families; wanted 2 names, one"),
         (("model.layers=[sdpa,lineer]",), "did you mean 'linear'"),
         (("model.layers=[sdpa,tlb]",), "tlb is a whole stack"),
         (("model=tlb", "model.layers=[sdpa,sdpa]"), "tlb is a whole stack"),

@@ -266,7 +266,7 @@ def test_several_processes_leave_the_key_of_a_training_alone():
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("runner=scaling", "runner.lengths=[8]"), "one process each"),
+        (("runner=scaling", "runner.lengths=[8]"), "a run of this runner uses one process"),
         (("-m", "hardware.processes=1,2"), "one number in a sweep"),
         (("optim.batch_size=1",), "at least one row for each"),
         (("optim.batch_size=3", "hardware.sharded=true"), "a multiple of 2"),

@@ -27,7 +27,7 @@ CASES = [
     (("model=linear,performer", "model.mixer.features=choice(64, 128)"),
      "If only one family has an option, set its range in search.for_model"),
     ((RATE, "search.for_model.fnet.model.mixer.x=choice(1, 2)"), "unknown model of this search"),
-    ((RATE, "optim.peak_learning_rate=0.1"), "got a value and a range for one option"),
+    ((RATE, "optim.peak_learning_rate=0.1"), "got both a value and a range for this option"),
     (("optim.clip=interval(2, 1)",), "the smaller one first"),
     (("search=grid", RATE), "a grid needs single values, but this is an interval; list values, "
     "for example choice("),
@@ -47,7 +47,7 @@ CASES = [
     ((RATE, "search.trials=90000", "search.studies=9"), "wanted at most 100,000"),
     ((RATE, "++search.params={optim.clip: 3}"), "wanted a text like"),
     ((RATE, "search.trails=3"), "trials"),
-    (("optim.clip=range(16,inf)",), "wanted a range that ends"),
+    (("optim.clip=range(16,inf)",), "a finite number of values"),
     (("optim.clip=range(1,1000000000)",), "has 999,999,999 values; wanted at most 10,000, or"),
     (("optim.clip=range(1,1000000)",), "has 999,999 values; wanted at most 10,000, or interval("),
     (("optim.clip=range(0,1,0.0)",), "step not 0"),
@@ -271,6 +271,6 @@ def test_words_of_a_search_without_one() -> None:
         entries(["search.trials=3", "model=linear"])
     for words in (["-m", "optim.clip=interval(1, 2)"], ["optim.clip=interval(1, 2)"]):
         with pytest.raises(
-            ConfigError, match="an interval can only be searched: add search=halton"
+            ConfigError, match="lra can only search an interval, so add search=halton"
         ):
             entries(words)
