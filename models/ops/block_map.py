@@ -6,12 +6,12 @@ from torch import Tensor, nn
 
 
 class BlockMap(nn.Module):
-    """A linear map within blocks of channels, drawn normally.
+    """A linear map with one matrix for each block of channels; weights are drawn from a normal.
 
     Args:
-        width: Channels.
-        block: Channels of one block.
-        deviation: Of its weights.
+        width: Number of channels, a multiple of `block`.
+        block: Number of channels of one block.
+        deviation: Standard deviation of the initial weights.
     """
 
     def __init__(self, width: int, block: int, deviation: float) -> None:
@@ -20,6 +20,6 @@ class BlockMap(nn.Module):
         nn.init.normal_(self.weight, std=deviation)
 
     def forward(self, x: Float[Tensor, "*r e"]) -> Float[Tensor, "*r e"]:
-        """Apply its matrix to each block of channels."""
+        """Return W_n x_n for each block n of the channels of `x`, joined again."""
         blocks = x.reshape(*x.shape[:-1], *self.weight.shape[:2])
         return torch.einsum("...ni,noi->...no", blocks, self.weight).flatten(-2)

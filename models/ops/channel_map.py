@@ -1,4 +1,4 @@
-"""The map over channels behind a mixer that has no network behind it: gated, or plain.
+"""The output map over channels of a mixer without a feed-forward network: gated or linear.
 
 GLU(W y + b),  W: e -> 2 d          (linear: W y + b, W: e -> d)
 """
@@ -13,18 +13,24 @@ from lra.models.multi_head import projection
 
 
 class ChannelMixing(StrEnum):
-    """The map: gated, or plain."""
+    """Whether the output map is a gated linear unit or a linear map."""
 
     glu = auto()
     linear = auto()
 
 
 def channel_projection(width_in: int, width: int, mixing: ChannelMixing) -> nn.Linear:
-    """Return W and b: Xavier-uniform, and zeros."""
+    """Return the layer W y + b from `width_in` channels, with Xavier-uniform W and b = 0.
+
+    It has `width` outputs, or twice as many for `mixing=glu`, half of which are gates.
+    """
     gates = 2 if mixing == ChannelMixing.glu else 1
     return projection(width_in, gates * width, bias=True)
 
 
 def apply_channel_gate(y: Float[Tensor, "*b e"], mixing: ChannelMixing) -> Float[Tensor, "*b d"]:
-    """Return the gated linear unit of `y`; return `y` itself without a gate."""
+    """Return GLU(y) for `mixing=glu`: half of the channels times the sigmoid of the others.
+
+    Otherwise return `y` unchanged.
+    """
     return F.glu(y, dim=-1) if mixing == ChannelMixing.glu else y

@@ -1,6 +1,7 @@
-"""Sums over the past, in chunks: a state goes from chunk to chunk, all else is batched products.
+"""Recurrences over chunks of a sequence, S_n = D_n S_(n-1) + gained_n.
 
-What the recurrences S_n = D_n S_(n-1) + gained_n over chunks share, whoever makes D and the gain.
+A state S goes from chunk to chunk; everything within chunks is computed by batched products. The
+callers compute the decay D_n and the gain of each chunk.
 """
 
 from itertools import pairwise
@@ -13,16 +14,17 @@ from lra.models.ops.numerics import row_slices
 
 
 def spans(length: int, chunk: int, rows: int, *, uncut: bool = False) -> list[tuple[slice, int]]:
-    """Return blocks of about `rows` tokens to work on at once, and the size of their chunks.
+    """Cut `length` tokens into blocks of about `rows` tokens; return their slices and chunk sizes.
 
-    They have whole chunks; what is left at the end is a block of one short chunk. `uncut`: one
-    block of all others, which takes twice the memory while it is worked on, and fewer calls.
+    Each block has whole chunks of `chunk` tokens. Remaining tokens form one last block with one
+    shorter chunk. With `uncut`, all whole chunks form one block, which needs fewer calls but twice
+    the memory.
     """
     whole = length - length % chunk
-    # A short sequence is cut as well, or its blocks would hold more than all its rows do.
+    # At least 4 blocks, because the temporary tensors of one block take more memory than its rows.
     rows = whole if uncut else max(1, min(rows, length // 4) // chunk) * chunk
-    cuts = [(rows_, chunk) for rows_ in row_slices(whole, max(rows, 1))]
-    return cuts + ([(slice(whole, length), length - whole)] if whole < length else [])
+    blocks = [(block, chunk) for block in row_slices(whole, max(rows, 1))]
+    return blocks + ([(slice(whole, length), length - whole)] if whole < length else [])
 
 
 def scan(
@@ -32,29 +34,35 @@ def scan(
     *,
     backwards: bool = False,
 ) -> tuple[Float[Tensor, "b h n m w"], Float[Tensor, "b h m w"]]:
-    """Return x_i, from which chunk i starts, and x_n after the last.
+    """Return the states x_0 ... x_(n-1) before each of n chunks, and x_n after the last chunk.
 
-    x_0 = first and x_(i+1) = decay_i x_i + gained_i; backwards, the last chunk starts from `first`.
+    x_0 = first and x_(i+1) = decay_i x_i + gained_i; a `decay` of None means 1. With `backwards`,
+    chunks are read from the last to the first, so that the last chunk starts from `first`.
     """
     order = range(gained.shape[2])
     if backwards:
         states, order = torch.cat((gained[:, :, 1:], first[:, :, None]), dim=2), order[::-1]
     else:
         states = torch.cat((first[:, :, None], gained[:, :, :-1]), dim=2)
-    parts = states.unbind(2)
-    factors = None if decay is None else decay.unbind(2)
-    for before, here in pairwise(order):
-        if factors is None:
-            parts[here].add_(parts[before])
+    state_of_chunk = states.unbind(2)
+    decay_of_chunk = None if decay is None else decay.unbind(2)
+    for previous, current in pairwise(order):
+        if decay_of_chunk is None:
+            state_of_chunk[current].add_(state_of_chunk[previous])
         else:
-            parts[here].addcmul_(parts[before], factors[before])
+            state_of_chunk[current].addcmul_(state_of_chunk[previous], decay_of_chunk[previous])
     end = order[-1]
-    last = parts[end] if factors is None else parts[end] * factors[end]
+    last = (
+        state_of_chunk[end] if decay_of_chunk is None else state_of_chunk[end] * decay_of_chunk[end]
+    )
     return states, last + gained[:, :, end]
 
 
 def write_rows(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
-    """Return `whole` with `part` written to `rows`; `part` itself where that is all of it."""
+    """Write `part` to the tokens `rows` of `whole`, (b, h, l, ...), and return `whole`.
+
+    If `part` covers all tokens, return `part` without copying.
+    """
     if part.shape == whole.shape and whole.is_contiguous() and part.is_contiguous():
         return part.to(whole.dtype)
     whole[:, :, rows] = part

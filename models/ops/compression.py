@@ -1,4 +1,4 @@
-"""From rows that a memory gives up to fewer ones: the functions of the Compressive Transformer.
+"""Functions of the Compressive Transformer that compress the oldest rows of a memory.
 
 Source: Rae et al. 2020, arXiv:1911.05507, section 3.1.
 """
@@ -27,16 +27,16 @@ class Compression(StrEnum):
 
 
 LEARNED = (Compression.convolution, Compression.dilated)
-"""Those with parameters."""
+"""The compressions that have parameters."""
 
 
 class Compressor(nn.Module):
-    """Reduces rows by `rate`; convolutions are Xavier-uniform, with biases of zero.
+    """Compress each `rate` rows to one; convolutions start Xavier-uniform, with biases of 0.
 
     Args:
-        width: Of a row.
-        rate: Rows that become one.
-        kind: How.
+        width: Number of channels of a row.
+        rate: Number of rows that become one row.
+        kind: How rows are compressed.
     """
 
     def __init__(self, width: int, rate: int, kind: Compression) -> None:
@@ -55,13 +55,13 @@ class Compressor(nn.Module):
         used: Float[Tensor, "b s"] | None = None,
         number: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b g d"]:
-        """Return one row for each `rate`, which must divide their number.
+        """Return g = s / rate compressed rows; `rate` must divide s.
 
         Args:
-            rows: What is compressed, in order.
-            used: How much each was attended to, for most_used.
-            number: How many rows are wanted of each example, the first ones, for most_used; None:
-                all.
+            rows: The rows to compress, in order.
+            used: How much attention each row received, for most_used; None: all received 0.
+            number: How many rows most_used must select in each example; later rows of the result
+                are arbitrary. None: all g rows.
         """
         batch, length, width = rows.shape
         groups = rows.reshape(batch, length // self.rate, self.rate, width)
@@ -74,16 +74,19 @@ class Compressor(nn.Module):
                 convolved: Tensor = self.layers[0](groups.flatten(2))
                 return convolved
             case Compression.dilated:
-                inner = self._convolved(rows, 0, dilation=1, stride=1)
-                return self._convolved(inner, 1, dilation=2, stride=self.rate)
+                inner = self._convolve_rows(rows, 0, dilation=1, stride=1)
+                return self._convolve_rows(inner, 1, dilation=2, stride=self.rate)
             case Compression.most_used:
                 counts = rows[..., 0] * 0 if used is None else used
                 return most_used(rows, counts, self.rate, number)
 
-    def _convolved(
+    def _convolve_rows(
         self, rows: Float[Tensor, "b s d"], layer: int, *, dilation: int, stride: int
     ) -> Float[Tensor, "b t d"]:
-        """Convolve over the length, padded with zeros on both sides as `stride` needs."""
+        """Convolve `rows` along s with the kernel of size `rate` in `self.layers[layer]`.
+
+        Zeros are padded on both sides, so that t = s / stride.
+        """
         missing = dilation * (self.rate - 1) + 1 - stride
         left = max(missing, 0) // 2
         padded = F.pad(rows, (0, 0, left, max(missing, 0) - left))
@@ -98,22 +101,23 @@ def most_used(
     rate: int,
     number: Int[Tensor, " b"] | None = None,
 ) -> Float[Tensor, "b g d"]:
-    """Return the s / rate rows of the largest numbers, in their order; of equals the first.
+    """Return the g = s / rate rows with the largest `used`, in their original order.
 
-    With `number`, so many of each example, and anything behind them.
+    Among rows with equal numbers, the first ones are selected. If `number` is given, only so many
+    rows of each example are selected, and the rows after them are arbitrary.
     """
     size = rows.shape[1]
-    order = used.sort(dim=1, descending=True, stable=True).indices[:, : size // rate]
+    selected = used.sort(dim=1, descending=True, stable=True).indices[:, : size // rate]
     if number is not None:
-        behind = torch.arange(size // rate, device=rows.device) >= number[:, None]
-        order = order.masked_fill(behind, size - 1)
-    order = order.sort(dim=1).values
-    return rows.gather(1, order[..., None].expand(-1, -1, rows.shape[2]))
+        not_selected = torch.arange(size // rate, device=rows.device) >= number[:, None]
+        selected = selected.masked_fill(not_selected, size - 1)
+    selected = selected.sort(dim=1).values
+    return rows.gather(1, selected[..., None].expand(-1, -1, rows.shape[2]))
 
 
 def masked_error(
     wanted: Float[Tensor, "b *x"], predicted: Float[Tensor, "b *x"], rows: Bool[Tensor, " b"]
 ) -> Float[Tensor, ""]:
-    """Return the mean squared error over the rows in `rows`; 0 if there are none."""
-    each = (wanted - predicted).square().flatten(1).mean(1)
-    return torch.where(rows, each, 0.0).sum() / rows.sum().clamp(min=1)
+    """Return the mean squared error over the examples with True in `rows`; 0 if there are none."""
+    errors = (wanted - predicted).square().flatten(1).mean(1)
+    return torch.where(rows, errors, 0.0).sum() / rows.sum().clamp(min=1)

@@ -2,8 +2,9 @@
 
     o_i = sum_j p_ij v_j,    p_ij = exp(q_i . k_j / sqrt(d)) / sum_j' exp(q_i . k_j' / sqrt(d))
 
-where j runs over the keys that i may see; a query that may see none gets 0. `softmax_attention`
-forms the scores, `sdpa` leaves them to PyTorch's choice of kernel; the function is the same.
+where j runs over the keys that query i may attend to; a query without such keys gets 0.
+`softmax_attention` computes a tensor of scores, and `sdpa` calls PyTorch's fastest kernel. Both
+compute the same function.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762, and Dao et al. 2022, arXiv:2205.14135.
 """
@@ -42,15 +43,15 @@ class HiddenPairs(NamedTuple):
     """The inverse of a mask, computed once for all layers of a pass."""
 
     keys: Bool[Tensor, "#b #h #l s"]
-    """False where a query may see a key."""
+    """False where a query may attend to a key."""
     blind: Bool[Tensor, "#b #h #l 1"] | None
-    """True for queries that see no key; None where there is none."""
+    """True for queries without a visible key; None: every query has one."""
 
 
 def blind_queries(visible: Bool[Tensor, "#b #h #l s"]) -> Bool[Tensor, "#b #h #l 1"] | None:
-    """Return which queries have no visible key; None if it is known that every query has one.
+    """Return True for queries without a visible key; None if every query is known to have one.
 
-    On a GPU this is not known without waiting for the device.
+    On a GPU this is never known in advance: looking at the mask would wait for the device.
     """
     blind = ~visible.any(-1, keepdim=True)
     return None if looked_at(blind) and not bool(blind.any()) else blind
@@ -72,17 +73,17 @@ def softmax_attention(
     bias: Float[Tensor, "#b h l s"] | None = None,
     hidden: HiddenPairs | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Return softmax attention, with the scores as a tensor.
+    """Return softmax(q k^T / sqrt(k) + bias) v, with all l x s scores in memory.
 
     Args:
         q: Queries.
         k: Keys.
         v: Values.
-        causal: Key j is hidden from query i < j. With `visible`, that mask decides alone.
+        causal: Whether key j is hidden from queries i < j; ignored if `visible` is given.
         visible: True where query i may attend to key j.
         dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
         bias: Added to the scores.
-        hidden: `hidden_pairs(visible)`, where it has been made.
+        hidden: The result of `hidden_pairs(visible)`; None: it is computed here.
     """
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     scores = scores.to(sum_dtype(scores))
@@ -101,10 +102,10 @@ def weighted_values(
     bias: Float[Tensor, "#b h l s"] | None,
     hidden: HiddenPairs | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Return the weighted means of the values, with weights softmax(scores).
+    """Return softmax(scores + bias) v, with 0 for queries without a visible key.
 
-    Scores are scaled already, in the precision of sums, and may be overwritten. The other arguments
-    are those of `softmax_attention`.
+    `scores` are scaled by the caller, have at least float32, and may be overwritten. The other
+    arguments are those of `softmax_attention`.
     """
     if causal and visible is None:
         length, keys = scores.shape[-2:]
@@ -113,7 +114,7 @@ def weighted_values(
         scores = scores + bias
     if visible is not None:
         hidden = hidden_pairs(visible) if hidden is None else hidden
-        # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
+        # A finite number, because a row of -inf only would become NaN.
         scores = scores.masked_fill_(hidden.keys, torch.finfo(scores.dtype).min)
     weights = scores.softmax(-1)
     if dropout:
@@ -138,23 +139,28 @@ def visibility(
     device: torch.device,
     ranks: Int[Tensor, "b l"] | None = None,
 ) -> Bool[Tensor, "#b 1 #l s"] | None:
-    """Return which key each query may attend to; None if `causal` alone decides.
+    """Return True where one of `length` queries may attend to a key; None if `causal` decides.
 
-    `ranks` are the ranks of the queries if they differ from those of the keys, `layout.order`.
+    Args:
+        layout: Padding, documents, prefix and order of the keys.
+        length: Number of queries.
+        causal: Whether later keys are hidden, except in the prefix.
+        device: Device of the mask.
+        ranks: Ranks of the queries in the order; None: those of the keys, `layout.order`.
     """
     keep, document, prefix = layout.keep, layout.document, layout.prefix if causal else None
     order = layout.order
     if keep is None and document is None and prefix is None and order is None:
         return None
-    of_keys = not causal and document is None and order is None
-    if keep is not None and (of_keys or keep.shape[1] != length):
-        return keep[:, None, None, :]  # each query sees these keys
+    same_for_all = not causal and document is None and order is None
+    if keep is not None and (same_for_all or keep.shape[1] != length):
+        return keep[:, None, None, :]  # all queries attend to the same keys
     position = torch.arange(length, device=device)
     visible = torch.ones(1, 1, 1, length, dtype=torch.bool, device=device)
     if causal:
         visible = visible & (position <= position[:, None])
     if prefix is not None:
-        # A query behind the prefix sees it anyway, being later.
+        # Queries after the prefix attend to it already, because it is earlier.
         visible = visible | (position < prefix[:, None, None, None])
     if document is not None:
         visible = visible & (document[:, None, :, None] == document[:, None, None, :])
@@ -179,10 +185,10 @@ def sloped_mask(
     slopes: Float[Tensor, " h"] | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Return the mask for PyTorch's kernels: ALiBi's bias, -inf for hidden keys.
+    """Return a mask for PyTorch's kernels: ALiBi's bias, and -inf for hidden keys.
 
-    Without slopes it is `visible` itself. Every query must have a visible key, because a row of
-    -inf gives NaN.
+    With `slopes` None, return `visible`. Every query must have a visible key, because a row of -inf
+    only gives NaN.
     """
     if slopes is None:
         return visible
@@ -191,7 +197,7 @@ def sloped_mask(
 
 
 def refuse_in_stream(layout: Layout) -> None:
-    """Raise ValueError for facts of a layout that a stream does not support."""
+    """Raise ValueError if `layout` has documents or a prefix, which `extend` does not support."""
     if layout.document is not None or layout.prefix is not None:
         raise ValueError(
             "extend with a state reads one document per row, without a prefix: begin each "
@@ -200,16 +206,14 @@ def refuse_in_stream(layout: Layout) -> None:
 
 
 class ExactCore(nn.Module):
-    """Everything around the attention function of an exact family: masks, dropout, memory.
-
-    Keys and values have as many heads as that function takes.
+    """Masks, dropout, positions and state around the attention function of an exact family.
 
     Args:
-        site: Where it is built.
-        attend: That function.
-        memory: How what it keeps for the backward pass grows.
-        relative: What positions add to the scores; None: as the site says.
-        value_heads: Heads of values that a state remembers; None: as many as of keys.
+        site: The options of the model and the layer.
+        attend: The attention function, with arguments as in `softmax_attention`.
+        memory: How the memory for the backward pass grows with the length.
+        relative: Relative positions that are added to scores; None: those that `site` names.
+        value_heads: Number of value heads in the state; None: as many as key heads.
     """
 
     slopes: Tensor | None
@@ -252,7 +256,16 @@ class ExactCore(nn.Module):
         *,
         ranks: Int[Tensor, "b l"] | None = None,
     ) -> Float[Tensor, "b o l v"]:
-        """Attend over the sequence, or over another one; `at` has the positions of both."""
+        """Return the attention of queries to the keys of the same or of another sequence.
+
+        Args:
+            q: Queries.
+            k: Keys of g heads.
+            v: Values of c heads.
+            layout: Padding, documents, prefix and order of the keys.
+            at: Positions of queries and keys; None: both are consecutive, in the same sequence.
+            ranks: Ranks of the queries; None: those of the keys.
+        """
         causal = self.traits.causal
         length, facts = (
             q.shape[2],
@@ -278,9 +291,9 @@ class ExactCore(nn.Module):
     def between(
         self, q: Float[Tensor, "b h l k"], keys: int, at: At, *, later: bool
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
-        """Return what queries multiply keys with, and the bias of the scores, for positions `at`.
+        """Return the queries with their position part, and the bias of scores with `keys` keys.
 
-        `later`: whether a query may attend to keys after it.
+        `at` gives the positions of both; `later` says whether queries may attend to later keys.
         """
         if self.relative is not None:
             return self.relative.queries(q), self.relative.between(q, keys, at, later=later)
@@ -291,10 +304,9 @@ class ExactCore(nn.Module):
     def in_order(
         self, q: Float[Tensor, "b h l k"], keys: int, *, later: bool
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b o l s"] | None]:
-        """Return what queries multiply `keys` consecutive keys with, and the bias of the scores.
+        """Return the queries with their position part, and the bias of scores, as `between` does.
 
-        The last key belongs to the last query. `later`: whether a query may attend to keys after
-        it.
+        The keys are consecutive, and the last key has the position of the last query.
         """
         if self.relative is not None:
             return self.relative.queries(q), self.relative.in_order(q, keys, later=later)
@@ -309,7 +321,7 @@ class ExactCore(nn.Module):
         return self.dropout if self.training else 0.0
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-        """Return an empty memory of the last tokens; `Unsupported` for a core that looks ahead."""
+        """Return the state before the first token, for `shape` = (b, h, memory, k, v)."""
         return kv_cache.empty_cache(shape, like, value_heads=self.value_heads)
 
     def extend(
@@ -320,10 +332,9 @@ class ExactCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b o l v"], State]:
-        """Let each new query attend to remembered and new tokens up to itself.
+        """Return the outputs of new queries, and the state with the new keys and values.
 
-        A query attends to the last `memory` tokens, including itself; a longer stream has a sliding
-        window.
+        A query attends to the last `memory` tokens up to and including itself.
         """
         refuse_in_stream(layout)
         cache = kv_cache.append_keys(state, k, v)
@@ -335,7 +346,7 @@ class ExactCore(nn.Module):
     def remembered(
         self, q: Float[Tensor, "b h l k"], cache: kv_cache.CacheView
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
-        """Return what queries multiply the cached keys with, and the bias of the scores."""
+        """Return the queries with their position part, and the bias of scores with cached keys."""
         if cache.begins:
             return self.in_order(q, q.shape[2], later=False)
         if self.relative is not None:
@@ -355,18 +366,18 @@ def sdpa(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend; arguments as `lra.models.ops.exact.softmax_attention`.
+    """Return softmax attention by PyTorch's `scaled_dot_product_attention`.
 
-    A row that may see no key returns 0.
+    Arguments are those of `softmax_attention`. A query without a visible key returns 0.
     """
     if bias is not None:
-        return _biased(q, k, v, bias, causal=causal, visible=visible, dropout=dropout)
+        return _attend_biased(q, k, v, bias, causal=causal, visible=visible, dropout=dropout)
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=visible, dropout_p=dropout, is_causal=causal and visible is None
     )
 
 
-def _biased(
+def _attend_biased(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h s k"],
     v: Float[Tensor, "b h s v"],
@@ -376,18 +387,19 @@ def _biased(
     visible: Bool[Tensor, "#b 1 #l s"] | None,
     dropout: float,
 ) -> Float[Tensor, "b h l v"]:
+    """Return `sdpa` with a bias: hidden keys become very negative numbers in the bias."""
     if causal and visible is None:
         visible = torch.ones(bias.shape[-2:], dtype=torch.bool, device=q.device).tril_()[None, None]
     if visible is None:
         return F.scaled_dot_product_attention(q, k, v, bias.to(q.dtype), dropout)
-    # Finite: a row of -inf alone would be NaN.
+    # A finite number, because a row of -inf only would become NaN.
     mask = bias.to(q.dtype).masked_fill(~visible, torch.finfo(q.dtype).min / 2)
     o = F.scaled_dot_product_attention(q, k, v, mask, dropout)
     return without_blind(o, visible)
 
 
 class ExactAttention(MultiHead):
-    """Heads of softmax attention: a family says which function computes it, and what that keeps."""
+    """Multi-head softmax attention; a family sets the function, and how its memory grows."""
 
     attend_by: ClassVar[Attend]
     kept: ClassVar[Growth]

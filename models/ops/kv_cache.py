@@ -1,12 +1,10 @@
 """Keys and values of the last `memory` tokens: the state of exact attention along time.
 
-The token at position p is kept in slot p mod memory, over the token that was there: the memory is a
-window that moves with each token, of which a new token is the last one it sees. As long as no more
-than `memory` tokens have come, that is everything. Each row of the batch has a count of its own, so
-that rows may be reset or joined. The state is `(keys, values, seen)` with shapes (b, h, memory, k),
-(b, h, memory, v) and (b,), zeros = empty; `seen` counts all tokens so far. Appending returns new
-tensors: an older state stays valid, whatever is appended to it later, and gradients reach through
-it.
+The token at position p is stored in slot p mod memory and replaces the token that was there. So a
+query attends to itself and the `memory` - 1 tokens before it. Each row of the batch has its own
+count of tokens, so that rows may be reset or joined. The state is `(keys, values, seen)` with
+shapes (b, h, memory, k), (b, h, memory, v) and (b,); zeros mean empty, and `seen` counts all tokens
+so far. Appending returns new tensors: an older state stays valid, and gradients pass through it.
 """
 
 from typing import NamedTuple, cast
@@ -26,9 +24,9 @@ class CacheView(NamedTuple):
     query: Int[Tensor, "b 1 l 1"]
     """Position of each query."""
     key_position: Int[Tensor, "b s"]
-    """Negative: of an empty slot."""
+    """Position of each key; negative for empty slots."""
     begins: bool
-    """The memories were empty: keys are the new tokens alone, in their order."""
+    """Whether the memories were empty, so that the keys are exactly the new tokens, in order."""
     state: State
 
     @property
@@ -40,24 +38,24 @@ class CacheView(NamedTuple):
     def visible(self) -> Bool[Tensor, "b 1 l s"]:
         """True where a query may attend to a key."""
         distance, (keys, *_) = self.distance, cast(tuple[Tensor, ...], self.state)
-        held = (self.key_position >= 0)[:, None, None]
-        return held & (distance >= 0) & (distance < keys.shape[2])
+        has_token = (self.key_position >= 0)[:, None, None]
+        return has_token & (distance >= 0) & (distance < keys.shape[2])
 
     @property
     def mask(self) -> Bool[Tensor, "b 1 l s"] | None:
-        """The mask `visible`, or None if `causal` says the same, which makes kernels faster."""
+        """The mask `visible`; None if it equals `causal=True`, for which kernels are faster."""
         return None if self.begins else self.visible
 
 
 def empty_cache(
     shape: tuple[int, int, int, int, int], like: Tensor, *, value_heads: int | None = None
 ) -> State:
-    """Return the state of no tokens.
+    """Return the state before the first token.
 
     Args:
         shape: (b, h, memory, k, v).
-        like: Gives type and device.
-        value_heads: Heads of values; None: h, as of keys.
+        like: A tensor with the dtype and device of the state.
+        value_heads: Number of value heads; None: h, as many as key heads.
     """
     batch, heads, memory, key_width, value_width = shape
     if memory < 1:
@@ -70,15 +68,15 @@ def empty_cache(
 
 
 def fits(state: State, length: int) -> bool:
-    """Tell whether every row's memory has room for `length` more tokens, without losing any."""
+    """Return whether every row's memory can store `length` more tokens without replacing any."""
     keys, _, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     return seen.device.type == "meta" or int(seen.max()) + length <= keys.shape[2]
 
 
 def begins(state: State, length: int) -> bool:
-    """Tell whether all memories are empty and 2 or more tokens fit: then no cache is needed.
+    """Return whether all memories are empty and `length` is at least 2 and fits into them.
 
-    The state may be that of `window_cache`.
+    If so, the new tokens attend only to each other. The state may also be that of `window_cache`.
     """
     keys, _, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     several = 1 < length <= keys.shape[2] and seen.device.type != "meta"
@@ -88,9 +86,9 @@ def begins(state: State, length: int) -> bool:
 def append_keys(
     state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"]
 ) -> CacheView:
-    """Return keys, values and positions for the new tokens, and the new state.
+    """Return the keys and values that l new queries attend to, and the state with the new tokens.
 
-    Each new token attends to at most `memory` tokens.
+    Each query attends to at most `memory` tokens.
     """
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     memory, length = keys.shape[2], k.shape[2]
@@ -101,18 +99,18 @@ def append_keys(
     new_keys = keys.scatter(2, index.expand_as(k[:, :, last]), k[:, :, last])
     new_values = values.scatter(2, index.expand_as(v[:, :, last]), v[:, :, last])
     after = (new_keys, new_values, seen + length)
-    begun = begins(state, length)
-    if begun:
+    was_empty = begins(state, length)
+    if was_empty:
         key_position, keys, values = token_position, k, v
     elif length == 1 or fits(state, length):
-        # nothing that a new token sees was written over by another
+        # No token that a new query attends to was replaced by another new token.
         key_position = _slot_positions(seen + length, memory)
         keys, values = new_keys, new_values
     else:
         key_position = torch.cat((_slot_positions(seen, memory), token_position), dim=1)
         keys, values = torch.cat((keys, k), dim=2), torch.cat((values, v), dim=2)
     query = token_position[:, None, :, None]
-    return CacheView(keys, values, query, key_position, begun, after)
+    return CacheView(keys, values, query, key_position, was_empty, after)
 
 
 def _slot_positions(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, "b memory"]:

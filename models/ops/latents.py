@@ -1,9 +1,9 @@
-"""Attention over compressed vectors: the form that makes keys and values, and the absorbed one.
+"""Attention over compressed vectors, with expanded keys and values or by absorbed maps.
 
     k_i = [U_i c ; r],   v_i = W_i c,   o_i = softmax(q_i k_i' / sqrt(k + r)) v_i
         = W_i (sum_t p_t c_t),   p = softmax(((U_i' q_i) . c + q'_i . r) / sqrt(k + r))
 
-for head i; c and r are those of all heads.
+for head i; all heads share c and r.
 
 Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1.2.
 """
@@ -27,7 +27,10 @@ def padded_sdpa(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend by a kernel that wants keys and values of one width; arguments as `sdpa`."""
+    """Return `sdpa` of keys and values with different widths, by padding values with zeros.
+
+    PyTorch's fast kernels need equal widths. Arguments are those of `sdpa`.
+    """
     width = v.shape[-1]
     v = F.pad(v, (0, max(0, q.shape[-1] - width))).expand(-1, q.shape[1], -1, -1)
     o = sdpa(q, k, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
@@ -45,23 +48,25 @@ def absorbed_attention(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend to compressed vectors as they are: maps are applied to queries and to means.
+    """Return attention to the compressed vectors c, without making keys and values from them.
+
+    U is applied to the queries, and W to the weighted means of c.
 
     Args:
-        q: Queries, k = w + r: the part that meets c, then the part that meets r.
-        rotary: The part of the keys that all heads share.
+        q: Queries of width k = w + r: the part for U c, then the part for r.
+        rotary: r, the rotary part of the keys, which all heads share.
         latent: The compressed vectors c.
         keys_map: U of each head.
         values_map: W of each head.
-        visible: True where a query may attend to a key.
-        dropout: Of the weights.
+        visible: True where a query may attend to a key; None: everywhere.
+        dropout: Dropout rate of the weights.
         bias: Added to the scaled scores.
     """
     q = q * q.shape[-1] ** -0.5
-    content, turned = torch.split(q, [keys_map.shape[1], rotary.shape[-1]], -1)
-    asked = torch.cat((content @ keys_map, turned), -1)
-    # Heads are read as one longer sequence, so that what they share needs no copies.
-    scores = asked.flatten(1, 2) @ torch.cat((latent, rotary), -1)[:, 0].mT
+    content, rotated = torch.split(q, [keys_map.shape[1], rotary.shape[-1]], -1)
+    absorbed = torch.cat((content @ keys_map, rotated), -1)
+    # All heads form one longer sequence of queries, so that the shared keys need no copies.
+    scores = absorbed.flatten(1, 2) @ torch.cat((latent, rotary), -1)[:, 0].mT
     scores = scores.to(sum_dtype(scores)).view(*q.shape[:3], -1)
     means = weighted_values(
         scores, latent, causal=False, visible=visible, dropout=dropout, bias=bias
@@ -70,14 +75,14 @@ def absorbed_attention(
 
 
 def absorbs(new: int, seen: int, *, width: int, rotary: int, latent: int) -> bool:
-    """Tell whether absorbed attention takes no more products than expanding keys and values.
+    """Return whether absorbed attention takes no more products than expanded keys and values.
 
     Args:
-        new: Tokens that ask.
-        seen: Tokens that are looked at.
-        width: Of a head, without the rotary part.
-        rotary: Width of that.
+        new: Number of queries.
+        seen: Number of keys.
+        width: Width of a head, without the rotary part.
+        rotary: Width of the rotary part.
         latent: Width of the compressed vectors.
     """
-    plain = 2 * seen * latent * width + new * seen * 2 * (width + rotary)
-    return 2 * new * latent * width + new * seen * (2 * latent + rotary) <= plain
+    expanded = 2 * seen * latent * width + new * seen * 2 * (width + rotary)
+    return 2 * new * latent * width + new * seen * (2 * latent + rotary) <= expanded

@@ -20,10 +20,10 @@ from lra.models.ops.numerics import add_product, full_precision
 
 
 class BandedAttention(torch.autograd.Function):
-    """`apply(q, k, v, keys, values, scores, dropout, remember)`.
+    """Softmax attention inside a band: `apply(q, k, v, far_k, far_v, scores, dropout, remember)`.
 
-    `keys` and `values` are those beyond the band, at `scores.positions`, or None. Half precision is
-    computed in float32.
+    `far_k` and `far_v` are the g keys and values outside the band that every query reads, at
+    `scores.positions`; None: there are none. Inputs in half precision are computed in float32.
     """
 
     @staticmethod
@@ -38,7 +38,11 @@ class BandedAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend. `remember`: whether to save what a backward pass needs."""
+        """Return softmax(q k^T / sqrt(k) + masks and biases) v, one pass of blocks after another.
+
+        Queries and keys lie in the blocks of `scores.fold`: m blocks of c queries and w keys. With
+        `remember`, the weights are saved for the backward pass.
+        """
         fold = scores.fold
         ctx.scores, ctx.dropout, ctx.scale = scores, dropout, q.shape[-1] ** -0.5
         ctx.dtypes = q.dtype, k.dtype, v.dtype
@@ -49,19 +53,19 @@ class BandedAttention(torch.autograd.Function):
                 fold.lay_out(v, keys=True),
             )
             queries, keys, values = fold.queries(buffers[0]), *map(fold.keys, buffers[1:])
-            # Copied: a view would keep all tokens for the backward pass.
+            # A copy, because a view would keep all tokens in memory until the backward pass.
             far = [
                 None if x is None else x.flatten(0, 1).to(keys.dtype, copy=True)
                 for x in (far_k, far_v)
             ]
-            out = values.new_empty(*queries.shape[:2], v.shape[-1])
+            output = values.new_empty(*queries.shape[:2], v.shape[-1])
             saved: list[Tensor] = []
-            for part in fold.passes(q.device):
-                weights = scores.begin(part)
-                add_product(weights[..., : fold.reach], queries[part], keys[part].mT, ctx.scale)
+            for blocks in fold.passes(q.device):
+                weights = scores.begin(blocks)
+                add_product(weights[..., : fold.reach], queries[blocks], keys[blocks].mT, ctx.scale)
                 if far[0] is not None:
-                    columns, row = weights[..., fold.reach :], scores.row(part)
-                    add_product(columns, queries[part], far[0][row].mT, ctx.scale)
+                    far_scores, example_and_head = weights[..., fold.reach :], scores.row(blocks)
+                    add_product(far_scores, queries[blocks], far[0][example_and_head].mT, ctx.scale)
                 torch.softmax(weights, -1, out=weights)
                 if remember:
                     saved.append(weights)
@@ -72,17 +76,23 @@ class BandedAttention(torch.autograd.Function):
                     weights = weights * dropout_mask * (1 / (1 - dropout))
                     if remember:
                         saved.append(dropout_mask)
-                torch.bmm(weights[..., : fold.reach], values[part], out=out[part])
+                torch.bmm(weights[..., : fold.reach], values[blocks], out=output[blocks])
                 if far[1] is not None:
-                    add_product(out[part], weights[..., fold.reach :], far[1][row], 1.0)
+                    add_product(
+                        output[blocks], weights[..., fold.reach :], far[1][example_and_head], 1.0
+                    )
         if remember:
             ctx.save_for_backward(*buffers, *far, *saved)
-        return fold.lift(out.flatten(0, 1), q.shape[:3], keys=False).to(v.dtype)
+        return fold.lift(output.flatten(0, 1), q.shape[:3], keys=False).to(v.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
-        """Return the gradients of q, k and v, and of the keys and values beyond the band."""
+        """Return the gradients of q, k, v, far_k and far_v, then None for the other arguments.
+
+        With weights P, dP = gradient v^T and dscores = P * (dP - sum_j P_ij dP_ij), the gradients
+        are dq = scale dscores k, dk = scale dscores^T q and dv = P^T gradient.
+        """
         scores_of: Scores = ctx.scores
         fold = scores_of.fold
         q_buffer, k_buffer, v_buffer, far_k, far_v, *saved = ctx.saved_tensors
@@ -92,34 +102,44 @@ class BandedAttention(torch.autograd.Function):
             torch.zeros_like(k_buffer),
             torch.zeros_like(v_buffer),
         )
-        # Those of keys beyond the band, by block: summed at the end, in a fixed order everywhere.
+        # Gradients of far keys and values are stored per block and summed at the end, so that the
+        # order of the sum is the same on every machine.
         far = [x.new_zeros(fold.blocks, *x.shape[1:]) for x in (far_k, far_v) if x is not None]
         with full_precision(gradient):
-            given = fold.queries(fold.lay_out(gradient, keys=False))
+            gradient_blocks = fold.queries(fold.lay_out(gradient, keys=False))
             weights_of = iter(saved)
-            for part in fold.passes(gradient.device):
-                weights, g = next(weights_of), given[part]
-                scores = torch.empty_like(weights)  # their gradient, in three steps
-                torch.bmm(g, values[part].mT, out=scores[..., : fold.reach])
+            for blocks in fold.passes(gradient.device):
+                weights, block_gradient = next(weights_of), gradient_blocks[blocks]
+                dscores = torch.empty_like(weights)  # becomes dscores in three steps
+                torch.bmm(block_gradient, values[blocks].mT, out=dscores[..., : fold.reach])
                 if far:
-                    row = scores_of.row(part)
-                    torch.bmm(g, far_v[row].mT, out=scores[..., fold.reach :])
-                used = weights
+                    example_and_head = scores_of.row(blocks)
+                    torch.bmm(
+                        block_gradient, far_v[example_and_head].mT, out=dscores[..., fold.reach :]
+                    )
+                dropped_weights = weights
                 if ctx.dropout:
                     factor = next(weights_of) * (1 / (1 - ctx.dropout))
-                    used = weights * factor
-                    scores *= factor
-                scores *= weights
-                scores.addcmul_(weights, scores.sum(-1, keepdim=True), value=-1)
-                target, inside = fold.queries(dq)[part], scores[..., : fold.reach]
-                torch.baddbmm(target, inside, keys[part], beta=0, alpha=ctx.scale, out=target)
-                fold.add_to_keys(dk, part, scores, queries[part], ctx.scale)
-                fold.add_to_keys(dv, part, used, g, 1.0)
+                    dropped_weights = weights * factor
+                    dscores *= factor
+                dscores *= weights
+                dscores.addcmul_(weights, dscores.sum(-1, keepdim=True), value=-1)
+                dq_block, dscores_in_band = fold.queries(dq)[blocks], dscores[..., : fold.reach]
+                torch.baddbmm(
+                    dq_block, dscores_in_band, keys[blocks], beta=0, alpha=ctx.scale, out=dq_block
+                )
+                fold.add_to_keys(dk, blocks, dscores, queries[blocks], ctx.scale)
+                fold.add_to_keys(dv, blocks, dropped_weights, block_gradient, 1.0)
                 if far:
-                    outside, used = scores[..., fold.reach :], used[..., fold.reach :]
-                    add_product(target, outside, far_k[row], ctx.scale)
-                    torch.bmm(outside.mT, queries[part], out=far[0][part]).mul_(ctx.scale)
-                    torch.bmm(used.mT, g, out=far[1][part])
+                    dscores_of_far, dropped_weights = (
+                        dscores[..., fold.reach :],
+                        dropped_weights[..., fold.reach :],
+                    )
+                    add_product(dq_block, dscores_of_far, far_k[example_and_head], ctx.scale)
+                    torch.bmm(dscores_of_far.mT, queries[blocks], out=far[0][blocks]).mul_(
+                        ctx.scale
+                    )
+                    torch.bmm(dropped_weights.mT, block_gradient, out=far[1][blocks])
         shape = gradient.shape[:3]
         by_query = fold.lift(dq, shape, keys=False)
         by_key, by_value = (fold.lift(x, shape, keys=True) for x in (dk, dv))
@@ -143,27 +163,28 @@ def attend_in_sight(
     slopes: Float[Tensor, " h"] | None = None,
     beyond: GlobalKeys | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend to all keys at once where the band covers everything.
+    """Return the attention of `window_attention` where the window covers all keys.
 
-    Neighbouring keys are `dilation` tokens apart.
+    All l x s scores are computed at once. Neighbouring keys are `dilation` tokens apart; `beyond`
+    holds global keys, which are put before the others.
     """
     length, total, device = q.shape[2], k.shape[2], q.device
     query_position = torch.arange(length, device=device)[:, None]
-    position = torch.arange(length - total, length, device=device)
+    key_position = torch.arange(length - total, length, device=device)
     visible = None if keep is None else keep[:, None]
     if causal and (
         visible is not None or total > length or slopes is not None or beyond is not None
     ):
-        triangle = (position <= query_position)[None]
-        visible = triangle if visible is None else triangle & visible
-    distance = (query_position - position).abs()[None] * dilation
+        earlier = (key_position <= query_position)[None]
+        visible = earlier if visible is None else earlier & visible
+    distance = (query_position - key_position).abs()[None] * dilation
     if beyond is not None:
         k, v = torch.cat((beyond.keys, k), dim=2), torch.cat((beyond.values, v), dim=2)
-        sight = beyond.sight(length, causal=causal)
-        if sight is not None or visible is not None:
-            visible = _joined_sight(sight, visible, q, beyond.positions.shape[1], total)
-        far = (query_position - beyond.positions[:, None]).abs()
-        distance = torch.cat((far, distance.expand(len(far), -1, -1)), dim=-1)
+        far_visible = beyond.sight(length, causal=causal)
+        if far_visible is not None or visible is not None:
+            visible = _join_masks(far_visible, visible, q, beyond.positions.shape[1], total)
+        far_distance = (query_position - beyond.positions[:, None]).abs()
+        distance = torch.cat((far_distance, distance.expand(len(far_distance), -1, -1)), dim=-1)
     return sdpa(
         q,
         k,
@@ -175,15 +196,18 @@ def attend_in_sight(
     )
 
 
-def _joined_sight(
-    far: Bool[Tensor, "#b #l g"] | None,
-    near: Bool[Tensor, "#b #l s"] | None,
+def _join_masks(
+    far_visible: Bool[Tensor, "#b #l g"] | None,
+    window_visible: Bool[Tensor, "#b #l s"] | None,
     q: Float[Tensor, "b h l k"],
     *widths: int,
 ) -> Bool[Tensor, "b l w"]:
-    """Join the masks of keys beyond the band and inside it; None if all are visible."""
-    sides = []
-    for seen, width in zip((far, near), widths, strict=True):
-        every = q.new_ones(1, dtype=torch.bool) if seen is None else seen
-        sides.append(every.expand(len(q), q.shape[2], width))
-    return torch.cat(sides, dim=-1)
+    """Return one mask for g global keys and s keys of the window, `widths` = (g, s).
+
+    A mask of None means that all of its keys are visible.
+    """
+    masks = []
+    for visible, width in zip((far_visible, window_visible), widths, strict=True):
+        mask = q.new_ones(1, dtype=torch.bool) if visible is None else visible
+        masks.append(mask.expand(len(q), q.shape[2], width))
+    return torch.cat(masks, dim=-1)

@@ -67,7 +67,7 @@ class Fold(NamedTuple):
 
     @property
     def stride(self) -> int:
-        """Distance from row to row in the buffer."""
+        """Number of slots from the start of a row to the start of the next, in whole blocks."""
         return -(-(self.steps + self.halo) // self.block) * self.block
 
     @property
@@ -77,11 +77,15 @@ class Fold(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Number of keys before a block."""
+        """Number of keys that a block reads: its own and one halo per side that is visible."""
         return self.block + self.halo * (1 if self.causal else 2)
 
     def lay_out(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> Float[Tensor, "n k"]:
-        """Copy rows into a buffer: queries begin at the row's first slot, keys a halo later."""
+        """Copy the rows of `x` into a buffer of n slots, and return the buffer.
+
+        Queries begin at the first slot of their row. Keys begin one halo later, so that the keys
+        that a block reads start at the slot of its first query.
+        """
         rows, width = self.rows * self.dilation, x.shape[-1]
         tail = self.reach - self.block if keys else 0
         buffer = x.new_empty(rows * self.stride + tail, width, dtype=sum_dtype(x))
@@ -93,18 +97,21 @@ class Fold(NamedTuple):
     def _write(
         self, body: Float[Tensor, "b h dilation stride k"], x: Float[Tensor, "b h s k"], first: int
     ) -> None:
-        """Write the rows of `x` into `body` from the slot `first` on, and zeros elsewhere."""
+        """Write the rows of `x` into `body` from the slot `first` on, and zeros elsewhere.
+
+        With dilation D, token t of `x` goes to row t mod D and slot `first` + t // D.
+        """
         whole, rest = divmod(x.shape[2], self.dilation)
-        behind = first + whole
+        end = first + whole
         body[..., :first, :] = 0
-        body[..., behind:, :] = 0
+        body[..., end:, :] = 0
         if self.dilation == 1:
-            body[:, :, 0, first:behind] = x
+            body[:, :, 0, first:end] = x
             return
-        even = torch.unflatten(x[:, :, : whole * self.dilation], 2, (whole, self.dilation))
-        body[..., first:behind, :] = even.transpose(2, 3)
+        whole_steps = torch.unflatten(x[:, :, : whole * self.dilation], 2, (whole, self.dilation))
+        body[..., first:end, :] = whole_steps.transpose(2, 3)
         if rest:
-            body[:, :, :rest, behind] = x[:, :, whole * self.dilation :]
+            body[:, :, :rest, end] = x[:, :, whole * self.dilation :]
 
     def queries(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m c k"]:
         """View a buffer of queries, block by block."""
@@ -118,19 +125,24 @@ class Fold(NamedTuple):
     def lift(
         self, buffer: Float[Tensor, "n k"], shape: torch.Size, *, keys: bool
     ) -> Float[Tensor, "b h s k"]:
-        """Return rows of a buffer, for queries of `shape` = (b, h, l): the inverse of `lay_out`."""
+        """Copy or view the rows of `buffer` as a tensor (b, h, s, k): the inverse of `lay_out`.
+
+        `shape` is (b, h, l) of the queries. s is l for queries, and `past` + l for keys.
+        """
         first, size = (self.first, self.past + self.length) if keys else (0, self.length)
         rows, width = self.rows * self.dilation, buffer.shape[-1]
-        body = buffer[: rows * self.stride].view(*shape[:2], self.dilation, self.stride, width)
+        buffer_rows = buffer[: rows * self.stride].view(
+            *shape[:2], self.dilation, self.stride, width
+        )
         if self.dilation == 1:
-            return body[:, :, 0, first : first + size]
+            return buffer_rows[:, :, 0, first : first + size]
         whole, rest = divmod(size, self.dilation)
-        # The heads of a token side by side: joining them later copies nothing.
+        # Memory order (b, s, h, k): the heads of a token can be joined later without a copy.
         x = buffer.new_empty(shape[0], size, shape[1], width).transpose(1, 2)
-        even = torch.unflatten(x[:, :, : size - rest], 2, (whole, self.dilation))
-        even.copy_(body[..., first : first + whole, :].transpose(2, 3))
+        whole_steps = torch.unflatten(x[:, :, : size - rest], 2, (whole, self.dilation))
+        whole_steps.copy_(buffer_rows[..., first : first + whole, :].transpose(2, 3))
         if rest:
-            x[:, :, size - rest :] = body[:, :, :rest, first + whole]
+            x[:, :, size - rest :] = buffer_rows[:, :, :rest, first + whole]
         return x
 
     def add_to_keys(
@@ -141,9 +153,10 @@ class Fold(NamedTuple):
         x: Float[Tensor, "m c k"],
         scale: float,
     ) -> None:
-        """Add `scale * weights^T x` to the keys that the blocks of `part` see.
+        """Add `scale * weights^T x` to the slots of the keys that the blocks in `part` read.
 
-        One block's width at a time: within such a step no two blocks meet the same key.
+        Windows of neighbouring blocks overlap. Therefore keys are added in steps of one block: in
+        each step, every block writes to different slots.
         """
         block = self.block
         for first in range(0, self.reach, block):
@@ -152,9 +165,9 @@ class Fold(NamedTuple):
             add_product(target.view(x.shape), columns.mT, x, scale)
 
     def band(self, like: Tensor, *, sloped: bool) -> Float[Tensor, "c w"]:
-        """Return a mask that all blocks share: 0 inside the band and NEVER outside.
+        """Return the mask that is added to the scores of every block: c queries by w keys.
 
-        If `sloped`, it has minus the distance in tokens inside the band.
+        It is NEVER outside the band. Inside, it is 0, or minus the distance in tokens if `sloped`.
         """
         distance = torch.arange(self.reach, device=like.device) - self.halo
         distance = distance - torch.arange(self.block, device=like.device)[:, None]
@@ -166,7 +179,10 @@ class Fold(NamedTuple):
     def gaps(
         self, keep: Bool[Tensor, "b s"] | None, like: Tensor, heads: int
     ) -> Float[Tensor, "m 1 w"]:
-        """Return 0 where a key of a block is real, and NEVER where it is padding or a gap."""
+        """Return what is added to the scores of each block's keys, by block and key.
+
+        It is 0 for real keys, and NEVER for padding (False in `keep`) and for gaps between rows.
+        """
         total = self.past + self.length
         shape = (self.rows // heads, heads, total, 1)
         if keep is None:
@@ -176,15 +192,18 @@ class Fold(NamedTuple):
         return self.keys((1 - self.lay_out(real, keys=True)) * NEVER).mT
 
     def sees_any(self, keep: Bool[Tensor, "b s"]) -> Bool[Tensor, "b l"]:
-        """Return which queries have a visible key in their band."""
+        """Return True for each query with at least one real key (True in `keep`) in its band.
+
+        Real keys are counted by differences of cumulative sums.
+        """
         step = self.dilation
-        padded = F.pad(keep, (0, -keep.shape[1] % step)).view(len(keep), -1, step)
-        before = F.pad(padded.cumsum(1), (0, 0, 1, 0))
-        total = padded.shape[1]
-        position = torch.arange(self.past // step, total, device=keep.device)
+        real = F.pad(keep, (0, -keep.shape[1] % step)).view(len(keep), -1, step)
+        real_before = F.pad(real.cumsum(1), (0, 0, 1, 0))
+        steps = real.shape[1]
+        query_step = torch.arange(self.past // step, steps, device=keep.device)
         past, future = self.reaches
-        first, behind = (position - past).clamp(min=0), (position + future + 1).clamp(max=total)
-        return (before[:, behind] > before[:, first]).flatten(1, 2)[:, : self.length]
+        first, end = (query_step - past).clamp(min=0), (query_step + future + 1).clamp(max=steps)
+        return (real_before[:, end] > real_before[:, first]).flatten(1, 2)[:, : self.length]
 
     def row(self, part: slice, device: torch.device) -> Int[Tensor, " m"]:
         """Return, for each block of `part`, the row of the buffer in which it lies."""
@@ -197,17 +216,24 @@ class Fold(NamedTuple):
         return step * self.dilation + self.row(part, device)[:, None] % self.dilation
 
     def passes(self, device: torch.device) -> Iterator[slice]:
-        """Yield ranges of blocks of bounded size that cover every query.
+        """Yield slices of blocks that together cover every query, each with a bounded size.
 
-        A row long enough to be a pass of its own leaves out its gap; short rows go together.
+        A long row is cut into several slices, which skip the gap after the row. Short rows share a
+        slice.
         """
-        elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
-        size = self.block * self.reach
-        rows, spacing, count = 1, 0, self.blocks
-        needed = -(-self.steps // self.block)
-        if needed * size >= elements // 8:
-            rows, spacing, count = self.rows * self.dilation, self.stride // self.block, needed
-        step = -(-count // max(1, round(count * size / elements)))
-        for origin in range(0, rows * spacing, spacing) if spacing else (0,):
-            for first in range(0, count, step):
-                yield slice(origin + first, origin + min(first + step, count))
+        largest_pass = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
+        scores_per_block = self.block * self.reach
+        rows, blocks_per_row, blocks = 1, 0, self.blocks
+        blocks_with_queries = -(-self.steps // self.block)
+        if blocks_with_queries * scores_per_block >= largest_pass // 8:
+            rows, blocks_per_row, blocks = (
+                self.rows * self.dilation,
+                self.stride // self.block,
+                blocks_with_queries,
+            )
+        blocks_per_pass = -(-blocks // max(1, round(blocks * scores_per_block / largest_pass)))
+        for row_start in (
+            range(0, rows * blocks_per_row, blocks_per_row) if blocks_per_row else (0,)
+        ):
+            for first in range(0, blocks, blocks_per_pass):
+                yield slice(row_start + first, row_start + min(first + blocks_per_pass, blocks))

@@ -29,13 +29,13 @@ class GlobalKeys(NamedTuple):
         return self._replace(keys=self.keys[:, heads], values=self.values[:, heads])
 
     def sight(self, length: int, *, causal: bool) -> Bool[Tensor, "b #l g"] | None:
-        """Return which query may attend to which global key; None if all may."""
-        seen = None if self.keep is None else self.keep[:, None]
+        """Return True where one of `length` queries may attend to a global key; None if all may."""
+        visible = None if self.keep is None else self.keep[:, None]
         if causal:
             queries = torch.arange(length, device=self.positions.device)
-            behind = self.positions[:, None] <= queries[:, None]
-            seen = behind if seen is None else behind & seen
-        return seen
+            earlier = self.positions[:, None] <= queries[:, None]
+            visible = earlier if visible is None else earlier & visible
+        return visible
 
 
 class Scores(NamedTuple):
@@ -60,7 +60,15 @@ class Scores(NamedTuple):
         slopes: Float[Tensor, " h"] | None,
         beyond: GlobalKeys | None,
     ) -> "Scores":
-        """Return them for queries `like`; `slopes`, by head, times the distance is taken off."""
+        """Return the masks and biases for queries shaped as `like`, in its precision for sums.
+
+        Args:
+            fold: How rows of queries and keys become blocks.
+            like: The queries.
+            keep: False for keys that are padding; None: all keys are real.
+            slopes: ALiBi's factor of each head, by which distances lower scores; None: no ALiBi.
+            beyond: Keys outside the band that every query reads; None: there are none.
+        """
         heads, plain = like.shape[1], like.new_empty(0, dtype=sum_dtype(like))
         if slopes is not None:
             row = fold.row(slice(0, fold.blocks), like.device)
@@ -75,7 +83,7 @@ class Scores(NamedTuple):
         return self.fold.reach + (0 if self.positions is None else self.positions.shape[1])
 
     def begin(self, part: slice) -> Float[Tensor, "m c w"]:
-        """Return the masks and biases of the scores of the blocks in `part`."""
+        """Return new scores of the blocks in `part` that hold only masks and biases so far."""
         scores = self.band.new_empty(part.stop - part.start, self.fold.block, self.width)
         inside, bias = scores[..., : self.fold.reach], self.band
         if self.slopes is None:
@@ -83,12 +91,13 @@ class Scores(NamedTuple):
         else:
             torch.addcmul(self.gaps[part], self.slopes[part], bias, out=inside)
         if self.positions is not None:
-            self._begin_beyond(scores[..., self.fold.reach :], part, self.positions)
+            self._fill_global_scores(scores[..., self.fold.reach :], part, self.positions)
         return scores
 
-    def _begin_beyond(
+    def _fill_global_scores(
         self, scores: Float[Tensor, "m c g"], part: slice, positions: Int[Tensor, "b g"]
     ) -> None:
+        """Fill the scores of the g global keys with ALiBi's bias, and NEVER for hidden keys."""
         scores.zero_()
         example = self.row(part) // self.heads
         key = positions[example][:, None]

@@ -53,7 +53,7 @@ def window_attention(
             "the tensors of earlier tokens must have a length that is a multiple of "
             f"dilation={dilation}: got {past}; pad them"
         )
-    if length == 1 and dilation > 1:
+    if length == 1 and dilation > 1:  # a single query reads every `dilation`-th key only
         k, v = (x[:, :, ::dilation] for x in (k, v))
         keep = None if keep is None else keep[:, ::dilation]
         past //= dilation
@@ -75,21 +75,21 @@ def window_attention(
     rows = q.shape[0] * q.shape[1]
     fold = Fold(rows, length, past, window, block, causal, dilation, behind)
     scores = Scores.from_parts(fold, q, keep, slopes, beyond)
-    far = (None, None) if beyond is None else (beyond.keys, beyond.values)
-    given = [x for x in (q, k, v, *far) if x is not None]
-    remember = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    global_tensors = (None, None) if beyond is None else (beyond.keys, beyond.values)
+    inputs = [x for x in (q, k, v, *global_tensors) if x is not None]
+    remember = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     o: Tensor = BandedAttention.apply(  # type: ignore[no-untyped-call]
-        q, k, v, *far, scores, dropout, remember
+        q, k, v, *global_tensors, scores, dropout, remember
     )
     if keep is None:
         return o
-    seen = fold.sees_any(keep)
+    has_key = fold.sees_any(keep)
     if beyond is not None:
-        sight = beyond.sight(length, causal=causal)
-        if sight is None:
+        global_visible = beyond.sight(length, causal=causal)
+        if global_visible is None:
             return o
-        seen = seen | sight.any(-1)
-    return o.masked_fill(~seen[:, None, :, None], 0.0)
+        has_key = has_key | global_visible.any(-1)
+    return o.masked_fill(~has_key[:, None, :, None], 0.0)
 
 
 def best_block(window: int) -> int:
@@ -170,10 +170,10 @@ class SlidingWindowCore(nn.Module):
         )
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-        """Return an empty state: the last keys and values in reach, and how many are filled.
+        """Return the state before the first token: keys, values, and the number of stored tokens.
 
-        They stand at the right, the latest last. Whatever memory is requested, more than
-        `window * dilation` is never seen.
+        `shape` is (b, h, memory, k, v). The state stores at most `window * dilation` tokens,
+        because no query reads more; the latest token comes last.
         """
         return window_cache.empty_window(shape, self.window * self.dilation, like)
 
@@ -185,7 +185,10 @@ class SlidingWindowCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Let each new query attend to remembered and new tokens up to itself."""
+        """Return the outputs of l new queries, and the state after them.
+
+        Each query attends to the tokens of its window that are in `state` or new, up to itself.
+        """
         keys, values, filled, after = window_cache.append_window(state, k, v)
         total = filled + q.shape[2]
         keep = torch.arange(keys.shape[2], 0, -1, device=q.device) <= total[:, None]

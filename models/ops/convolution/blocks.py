@@ -14,7 +14,11 @@ BLOCK = 32
 
 
 def lay(x: Float[Tensor, "b h l v"], taps: int, first: int) -> Float[Tensor, "h n v"]:
-    """Copy rows to one buffer per head, each after `first` zeros, with K - 1 zeros in all."""
+    """Copy the rows of all examples one after another into one buffer of n slots per head.
+
+    Each row comes after `first` zeros and before more zeros: with K = `taps`, at least K - 1 zeros
+    in all, so that no output of a row reads another row.
+    """
     batch, heads, length, width = x.shape
     stride = -(-(length + taps - 1) // BLOCK) * BLOCK
     buffer = x.new_empty(heads, batch * stride + taps - 1, width, dtype=sum_dtype(x))
@@ -27,20 +31,23 @@ def lay(x: Float[Tensor, "b h l v"], taps: int, first: int) -> Float[Tensor, "h 
 
 
 def input_blocks(buffer: Float[Tensor, "h n v"], taps: int) -> Float[Tensor, "h m w v"]:
-    """View the inputs of every block of outputs; those of neighbours overlap."""
+    """View the w = BLOCK + K - 1 inputs that each of m blocks of outputs reads.
+
+    K is `taps`. Inputs of neighbouring blocks overlap.
+    """
     heads, rows, width = buffer.shape
     shape = heads, (rows - taps + 1) // BLOCK, BLOCK + taps - 1, width
     return buffer.as_strided(shape, (rows * width, BLOCK * width, width, 1))
 
 
 def lift(out: Float[Tensor, "h m c v"], batch: int, length: int) -> Float[Tensor, "b h l v"]:
-    """View the outputs of all blocks as rows."""
+    """View the m blocks of c outputs as the rows of `batch` examples with `length` tokens."""
     rows = out.view(out.shape[0], batch, -1, out.shape[-1])
     return rows[:, :, :length].transpose(0, 1)
 
 
 def diagonals(band: Float[Tensor, "n c w"]) -> Float[Tensor, "n c t"]:
-    """View the diagonals of each block's matrix: element (c, t) is row c, column c + t."""
+    """View the diagonals of n banded matrices: element (c, t) is row c, column c + t."""
     matrices, rows, columns = band.shape
     shape = matrices, rows, columns - rows + 1
     return band.as_strided(shape, (rows * columns, columns + 1, 1))

@@ -1,10 +1,11 @@
-"""A kernel as long as the sequence that a small network draws: it answers each lag with weights.
+"""A kernel as long as the sequence, computed by a small network from features of each lag.
 
     z_t = [t', cos(f w_t), -sin(f w_t)]       t' = t / (n - 1), w_t = 2 pi t / n, for B numbers f
     K_t = W sin(a (W_i ... sin(a (W_0 z_t + b_0)) ... + b_i)) (exp(-|delta| t') + shift)
 
-a are frequencies, one a unit, the same in every layer. delta is spread evenly over channels:
-exp(-|delta| t') is `target` at the share `slow` of the lags in the first, at `fast` in the last.
+a are the frequencies of the sine, one per unit, which all layers share. delta is spaced evenly over
+channels: exp(-|delta| t') falls to `target` at t' = `slow` in the first channel, and at t' = `fast`
+in the last.
 
 Source     Poli et al. 2023, arXiv:2302.10866, section 3.3; HazyResearch/safari.
 """
@@ -24,20 +25,20 @@ LOWEST = 1e-4
 
 
 class ImplicitKernel(Float32Parameters):
-    """The network, and the table of what it is asked with.
+    """The network that computes the kernels, and the table z of its inputs.
 
     Args:
-        channels: Kernels.
-        longest: Lags, n. Another n is another kernel, not a longer one.
-        copies: Kernels of each channel, which decay alike.
-        width: Units of each layer.
-        bands: B.
-        inner_layers: Layers between the first and the last.
-        frequency: a at the start.
-        slow: Share of the lags after which the first channel has decayed to `target`.
-        fast: The same of the last.
-        target: What is left there.
-        shift: What is left of every lag.
+        channels: Number of channels.
+        longest: Number of lags, n. With another n, the whole kernel changes.
+        copies: Number of kernels per channel, all with the same decay.
+        width: Number of units of each layer.
+        bands: Number of frequencies f, B.
+        inner_layers: Number of layers between the first and the last.
+        frequency: Initial value of a.
+        slow: Fraction of the lags after which the first channel has decayed to `target`.
+        fast: Fraction of the lags after which the last channel has decayed to `target`.
+        target: Factor to which weights have decayed there.
+        shift: Number added to the decay factor of every lag.
         train_positions: Whether z is trained.
     """
 
@@ -63,8 +64,8 @@ class ImplicitKernel(Float32Parameters):
         self.ends = math.log(target) / slow, math.log(target) / fast
         angle = torch.arange(longest)[:, None] * (2 * math.pi / longest)
         angle = angle * torch.linspace(LOWEST, bands - 1, bands)
-        place = torch.linspace(0, 1, longest)[:, None]
-        table = torch.cat((place, angle.cos(), -angle.sin()), dim=1)
+        lag_fraction = torch.linspace(0, 1, longest)[:, None]
+        table = torch.cat((lag_fraction, angle.cos(), -angle.sin()), dim=1)
         if train_positions:
             self.positions = nn.Parameter(table)
         else:
@@ -75,14 +76,14 @@ class ImplicitKernel(Float32Parameters):
         self.last = nn.Linear(width, copies * channels, bias=False)
 
     def forward(self, length: int) -> Float[Tensor, "s d n"]:
-        """Return the kernels of every channel, with as many lags as rows of `length` need."""
+        """Return s kernels (`copies`) for each of d channels, with the first `length` lags."""
         with full_precision(self.positions):
-            h = self.positions[:length]
+            hidden = self.positions[:length]
             for layer in self.layers:
-                h = (self.frequency * layer(h)).sin()
-            dtype, device = h.dtype, h.device
-            place = torch.linspace(0, 1, self.longest, dtype=dtype, device=device)[:length]
+                hidden = (self.frequency * layer(hidden)).sin()
+            dtype, device = hidden.dtype, hidden.device
+            lag_fraction = torch.linspace(0, 1, self.longest, dtype=dtype, device=device)[:length]
             rates = torch.linspace(*self.ends, self.channels, dtype=dtype, device=device).abs()
-            decay = (-rates[:, None] * place).exp()
-            weights: Tensor = self.last(h).mT.reshape(self.copies, self.channels, -1)
+            decay = (-rates[:, None] * lag_fraction).exp()
+            weights: Tensor = self.last(hidden).mT.reshape(self.copies, self.channels, -1)
             return weights * (decay + self.shift)

@@ -1,4 +1,4 @@
-"""Kernels as long as the sequence from few parameters, or from many of which small ones are 0.
+"""Kernels as long as the sequence: from few parameters, or with small weights set to 0.
 
     piecewise        K = [w_0 up(P_0, f), w_1 up(P_1, f), ... w_i up(P_i, 2^(i-1) f), ...]
     soft_threshold   sign(K) max(|K| - lambda, 0)
@@ -25,12 +25,14 @@ SPREAD = 0.002
 def piecewise(
     parts: Float[Tensor, "s c d k"], scale: Float[Tensor, "s d"], first: int = 1
 ) -> Float[Tensor, "c d n"]:
-    """Return a kernel of `first` k 2^(s-1) lags.
+    """Return kernels of n = `first` k 2^(s-1) lags, which join s interpolated pieces.
 
     Args:
-        parts: Parameters of each piece, the nearest to lag 0 first.
-        scale: What each piece is multiplied by.
-        first: Lags for each parameter of the first two pieces, a power of two.
+        parts: k parameters of each piece, for c kernels of d channels. The first piece begins at
+            lag 0.
+        scale: Factor of each piece and channel.
+        first: Number of lags per parameter in the first two pieces, a power of two. Each later
+            piece has twice as many lags as the piece before.
     """
     dtype = sum_dtype(parts)
     weighted = parts.to(dtype) * scale.to(dtype)[:, None, :, None]
@@ -40,20 +42,22 @@ def piecewise(
 
 
 def upsample(x: Float[Tensor, "*b k"], times: int) -> Float[Tensor, "*b n"]:
-    """Return `times` k points on the lines between neighbours; `times` is 1 or even.
+    """Interpolate k values linearly to n = `times` k points; `times` is 1 or even.
 
-    By sums alone, whose gradient is the same in every run, as that of PyTorch's interpolation is
-    not on a GPU.
+    Before the first and after the last value, the result is constant. PyTorch's interpolation is
+    not used, because its gradient on a GPU differs from run to run.
     """
     if times == 1:
         return x
     place = torch.arange(times, dtype=x.dtype, device=x.device)
-    away = (place + 0.5) / times - 0.5  # from the parameter in the middle of its points
+    offset = (place + 0.5) / times - 0.5  # each value stands in the middle of its `times` points
     step = x.diff(dim=-1)
-    none = torch.zeros_like(x[..., :1])
-    fall, rise = torch.cat((none, step), dim=-1), torch.cat((step, none), dim=-1)
-    lines = fall[..., None] * away.clamp(max=0) + rise[..., None] * away.clamp(min=0)
-    return (x[..., None] + lines).flatten(-2)
+    zero = torch.zeros_like(x[..., :1])
+    from_previous, to_next = torch.cat((zero, step), dim=-1), torch.cat((step, zero), dim=-1)
+    change = from_previous[..., None] * offset.clamp(max=0) + to_next[..., None] * offset.clamp(
+        min=0
+    )
+    return (x[..., None] + change).flatten(-2)
 
 
 def soft_threshold(kernel: Float[Tensor, "*b n"], least: float) -> Float[Tensor, "*b n"]:
@@ -62,29 +66,30 @@ def soft_threshold(kernel: Float[Tensor, "*b n"], least: float) -> Float[Tensor,
 
 
 class Decay(StrEnum):
-    """Which weights decay: those of pieces, or those of lags."""
+    """Whether weights decay from piece to piece, or from lag to lag."""
 
     piece = auto()
     lag = auto()
 
 
 class Start(StrEnum):
-    """What pieces start from: normal numbers, or a cosine of another frequency in each channel."""
+    """Initial values of pieces: normal random numbers, or one cosine per channel."""
 
     normal = auto()
     cosine = auto()
 
 
 class PiecewiseKernel(nn.Module):
-    """Pieces that decay, divided by the norm of the kernel that they start as.
+    """A kernel of decaying pieces, divided by the norm of its initial value.
 
     Args:
-        shape: Kernels of each channel, in all directions; channels.
-        smallest: Parameters of a piece.
-        longest: Lags that the pieces reach at least.
-        stretch: Lags for each parameter of the first piece.
-        decay: What decays.
-        ends: Base of the pieces' weights, or exponent of the lags', in the first and last channel.
+        shape: Number of kernels per channel (all directions together), and number of channels.
+        smallest: Number of parameters of each piece.
+        longest: Number of lags that the kernel must have at least.
+        stretch: Number of lags per parameter of the first piece.
+        decay: Whether weights decay from piece to piece or from lag to lag.
+        ends: Base of the decay by pieces, or exponent of the decay by lags, in the first and in
+            the last channel.
         init: Initial values of the pieces.
     """
 
@@ -122,6 +127,10 @@ class PiecewiseKernel(nn.Module):
         return kernel / self.norm.to(kernel.dtype)
 
     def _kernel(self) -> Float[Tensor, "c d n"]:
+        """Return the decayed kernels before they are divided by `norm`.
+
+        By pieces, piece i of s gets the factor rate^(s-1-i); by lags, lag t gets (t+1)^(-rate).
+        """
         number, _, width, _ = self.parts.shape
         dtype, device = sum_dtype(self.parts), self.parts.device
         rates = torch.linspace(*self.ends, width, dtype=dtype, device=device)
@@ -134,13 +143,13 @@ class PiecewiseKernel(nn.Module):
 
 
 class FreeKernel(nn.Module):
-    """A parameter for each lag, of which those near 0 are 0.
+    """A kernel with one parameter for each lag, moved towards 0 by a soft threshold.
 
     Args:
-        shape: Kernels of each channel, in all directions; channels.
-        longest: Lags.
-        threshold: Below it a parameter gives 0.
-        dropout: Share of the lags that a training pass drops.
+        shape: Number of kernels per channel (all directions together), and number of channels.
+        longest: Number of lags.
+        threshold: Size up to which a parameter gives the weight 0.
+        dropout: Fraction of the lags that are dropped in training.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""A gated convolution as a mixer: the block around LightConv and DynamicConv.
+"""A gated convolution as a mixer, the layer that LightConv and DynamicConv share.
 
     z = GLU(x W_1 + b_1),  W_1: d -> 2 d          (without a gate: d -> d)
     y = conv(z) W_2 + b_2                          z = 0 at padding
 
-What distinguishes the families is where the taps come from. Taps are normalised by a softmax over
-all of them; those outside the sequence and at padding meet zeros, so that their weight is lost.
+The families differ in how they compute the taps. A softmax over all taps of a kernel normalises
+them; taps outside the sequence and at padding read zeros, so that their weight is lost.
 """
 
 from abc import abstractmethod
@@ -85,14 +85,20 @@ class GatedConvolution(Family):
 
     @abstractmethod
     def add_taps(self, width: int) -> None:
-        """Make the parameters that the taps are computed from."""
+        """Add the parameters from which the taps are computed, for `width` channels."""
 
     @abstractmethod
     def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
-        """Convolve `z`; the outputs of its first `past` tokens, remembered ones, are not used."""
+        """Return the convolution of `z`, which begins with `past` tokens of earlier segments.
+
+        The caller ignores the outputs of these first tokens.
+        """
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue after the `kernel - 1` tokens in `flow.state`; with state None, after zeros."""
+        """Return the outputs for `flow.x`, and the last `kernel - 1` tokens as the new state.
+
+        Kernels also read the `kernel - 1` earlier tokens in `flow.state`, or zeros if it is None.
+        """
         x = blanked(flow.x, layout, self.traits)
         x = F.dropout(x, self.input_dropout, self.training)
         z = self.in_proj(x)
@@ -102,7 +108,7 @@ class GatedConvolution(Family):
         if state is not None:
             before = cast(Tensor, state)
             z, past = torch.cat((before.to(z.dtype), z), dim=1), before.shape[1]
-            # Cloned: a view would hold the whole segment.
+            # A copy, because a view would keep the whole segment in memory.
             state = z[:, z.shape[1] - past :].to(before.dtype).clone()
         heads = torch.unflatten(z, -1, (self.heads, -1)).transpose(1, 2)
         y = self.convolve(heads, past)[:, :, past:]
@@ -110,7 +116,7 @@ class GatedConvolution(Family):
         return flow._replace(x=self.out_proj(y), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return zeros in place of the last `kernel - 1` tokens, whatever the memory."""
+        """Return zeros for the `kernel - 1` tokens before the first; `memory` has no effect."""
         del memory
         like = self.out_proj.weight
         return like.new_zeros(batch_size, self.taps - 1, like.shape[1])
@@ -140,8 +146,9 @@ class LightConvolution(GatedConvolution):
         taps = self.normalise(self.weight[:, 0])
         if not self.dropping():
             return shared_convolution(z, taps, self.left)
-        every = taps[None, :, None].expand(*z.shape[:3], self.taps)
-        return dynamic_convolution(z, self.dropped(every), self.left)
+        # Dropout differs from token to token, so every token needs a copy of the taps.
+        taps_of_tokens = taps[None, :, None].expand(*z.shape[:3], self.taps)
+        return dynamic_convolution(z, self.dropped(taps_of_tokens), self.left)
 
 
 class DynamicConvolution(GatedConvolution):
@@ -160,12 +167,12 @@ class DynamicConvolution(GatedConvolution):
 
 
 class TapSoftmax(nn.Module):
-    """The softmax over the taps, at least in float32: all kernels of a layer come out of it.
+    """The softmax over the taps of a kernel, at least in float32.
 
-    A module, so that a hook sees what a layer convolves with.
+    It is a module so that a forward hook can read all kernels of a layer.
 
     Args:
-        left: Taps before a token's own.
+        left: Number of taps that read earlier tokens.
     """
 
     def __init__(self, left: int) -> None:

@@ -30,12 +30,13 @@ def long_convolution(
     kernel: Float[Tensor, "d k"],
     backward_kernel: Float[Tensor, "d m"] | None = None,
 ) -> Float[Tensor, "*b d l"]:
-    """Convolve every channel; the result is float32, or float64 where `u` is.
+    """Return y_t = sum_{j <= t} kernel_{t-j} u_j for each channel, in float32 or float64.
 
     Args:
-        u: What is convolved, 0 at padding.
-        kernel: From lag 0 on; what is longer than the sequence is not read, what is shorter ends.
-        backward_kernel: What later tokens weigh, from lag 1 on; None: nothing.
+        u: Inputs, which must be 0 at padding.
+        kernel: Weights from lag 0 on. Lags beyond the sequence are ignored; missing lags weigh 0.
+        backward_kernel: Weights of later tokens, from lag 1 on, whose sum is added to y; None: the
+            convolution is causal.
     """
     length, dtype = u.shape[-1], sum_dtype(u)
     points = fast_points(2 * length - 1)
@@ -52,27 +53,27 @@ def long_convolution(
 def continued_convolution(
     u: Float[Tensor, "b d l"], kernel: Float[Tensor, "d k"], before: Float[Tensor, "b d m"]
 ) -> tuple[Float[Tensor, "b d l"], Float[Tensor, "b d m"]]:
-    """Convolve behind the m inputs before; return the outputs, and the last m inputs.
+    """Convolve the inputs `u` after the m inputs `before`; return outputs and the last m inputs.
 
-    Every token sees m inputs before its own, of any segment, and none further away. A single token
-    takes m d products, more take transforms of m + l points.
+    Every output reads its own input and at most the m inputs before it. A single token takes m d
+    products; a longer segment takes Fourier transforms of m + l points.
 
     Args:
-        u: Inputs of a segment.
-        kernel: From lag 0 on.
-        before: The latest last; zeros where there is none.
+        u: Inputs of a segment of l tokens.
+        kernel: Weights from lag 0 on.
+        before: The m inputs before the segment, the latest last; zeros before the first token.
     """
-    past, length = before.shape[-1], u.shape[-1]
-    whole = torch.cat((before.to(u.dtype), u), dim=-1)
-    kernel = kernel[:, : past + 1].to(sum_dtype(u))
+    memory, length = before.shape[-1], u.shape[-1]
+    inputs = torch.cat((before.to(u.dtype), u), dim=-1)
+    kernel = kernel[:, : memory + 1].to(sum_dtype(u))
     if length == 1:
-        seen = whole[..., past + 1 - kernel.shape[1] :].to(kernel.dtype)
+        read_inputs = inputs[..., memory + 1 - kernel.shape[1] :].to(kernel.dtype)
         with full_precision(u):
-            y = torch.einsum("bdk,dk->bd", seen, kernel.flip(1))[..., None]
+            y = torch.einsum("bdk,dk->bd", read_inputs, kernel.flip(1))[..., None]
     else:
-        y = long_convolution(whole, kernel)[..., past:]
-    # Cloned: a view would hold the whole segment.
-    return y, whole[..., length:].to(before.dtype).clone()
+        y = long_convolution(inputs, kernel)[..., memory:]
+    # A copy, because a view would keep the whole segment in memory.
+    return y, inputs[..., length:].to(before.dtype).clone()
 
 
 def check_length(length: int, longest: int | None) -> None:
@@ -85,9 +86,10 @@ def check_length(length: int, longest: int | None) -> None:
 
 
 class _CyclicConvolution(torch.autograd.Function):
-    """`apply(u, kernel, points)`: of rows and a kernel behind which zeros follow, cut as the rows.
+    """`apply(u, kernel, points)`: the first l outputs of a cyclic convolution of `points` points.
 
-    Its gradients are products of the same transforms, differentiable in turn.
+    Rows and kernel are padded with zeros to `points`. The gradients use the same transforms and can
+    be differentiated again.
     """
 
     @staticmethod
@@ -102,16 +104,16 @@ class _CyclicConvolution(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (u, kernel), points = ctx.saved_tensors, ctx.points
         with full_precision(gradient):
-            direction = torch.fft.rfft(gradient, points)
-            by_u = by_kernel = None
+            dspectrum = torch.fft.rfft(gradient, points)
+            du = dkernel = None
             if ctx.needs_input_grad[0]:
-                product = direction * torch.fft.rfft(kernel, points).conj()
-                by_u = torch.fft.irfft(product, points)[..., : u.shape[-1]]
+                product = dspectrum * torch.fft.rfft(kernel, points).conj()
+                du = torch.fft.irfft(product, points)[..., : u.shape[-1]]
             if ctx.needs_input_grad[1]:
-                product = direction * torch.fft.rfft(u, points).conj()
+                product = dspectrum * torch.fft.rfft(u, points).conj()
                 product = product.flatten(0, -3).sum(0) if product.dim() > 2 else product
-                by_kernel = torch.fft.irfft(product, points)[..., : kernel.shape[-1]]
-        return by_u, by_kernel, None
+                dkernel = torch.fft.irfft(product, points)[..., : kernel.shape[-1]]
+        return du, dkernel, None
 
 
 @cache
@@ -119,4 +121,5 @@ def fast_points(least: int) -> int:
     """Return the smallest even product of twos, threes and fives that is at least `least`."""
     bits = range(least.bit_length())
     odd = [math.prod((3,) * threes + (5,) * fives) for threes in bits for fives in bits]
-    return min(each << max(1, (-(-least // each) - 1).bit_length()) for each in odd)
+    # Each odd number times the smallest power of two that makes the product at least `least`.
+    return min(number << max(1, (-(-least // number) - 1).bit_length()) for number in odd)

@@ -23,19 +23,20 @@ def shared_convolution(
     left: int,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Convolve what is kept; the result is float32, or float64 where `x` is.
+    """Return y_i = sum_t weight_t x_(i + t - left) for each head, in float32 or float64.
 
     Args:
-        x: What is convolved.
-        weight: A kernel for each head.
-        left: Taps before a token's own.
-        keep: False where `x` counts as 0.
+        x: Inputs.
+        weight: A kernel of t taps for each head.
+        left: Number of taps that read earlier tokens.
+        keep: False where `x` counts as 0; None: nowhere.
     """
     y: Tensor = _SharedConvolution.apply(x, weight.to(sum_dtype(x)), left, keep)  # type: ignore[no-untyped-call]
     return y
 
 
 def _convolve(x: Float[Tensor, "b h l v"], weight: Float[Tensor, "h t"], left: int) -> Tensor:
+    """Return the convolution of every head: a banded matrix times each block of its inputs."""
     heads, taps = weight.shape
     inputs = input_blocks(lay(x, taps, left), taps)
     band = inputs.new_zeros(heads, BLOCK, BLOCK + taps - 1)
@@ -54,7 +55,7 @@ class _SharedConvolution(torch.autograd.Function):
         ctx.left = left
         ctx.save_for_backward(x, weight, keep)
         with full_precision(x):
-            return _convolve(_masked(x, keep), weight, left)
+            return _convolve(_mask_padding(x, keep), weight, left)
 
     @staticmethod
     @once_differentiable
@@ -62,16 +63,16 @@ class _SharedConvolution(torch.autograd.Function):
         x, weight, keep = ctx.saved_tensors
         taps = weight.shape[1]
         with full_precision(gradient):
-            by_x = _masked(_convolve(gradient, weight.flip(1), taps - 1 - ctx.left), keep)
-            inputs = input_blocks(lay(_masked(x, keep), taps, ctx.left), taps)
-            # An output's place in its block is that of its first input.
-            outputs = input_blocks(lay(gradient, taps, 0), taps)[:, :, :BLOCK]
-            by_band = torch.stack(
-                [torch.bmm(g, x.mT).sum(0) for g, x in zip(outputs, inputs, strict=True)]
+            dx = _mask_padding(_convolve(gradient, weight.flip(1), taps - 1 - ctx.left), keep)
+            inputs = input_blocks(lay(_mask_padding(x, keep), taps, ctx.left), taps)
+            # Output i of a block reads inputs from index i of the block on.
+            doutputs = input_blocks(lay(gradient, taps, 0), taps)[:, :, :BLOCK]
+            dband = torch.stack(
+                [torch.bmm(g, x.mT).sum(0) for g, x in zip(doutputs, inputs, strict=True)]
             )
-            by_weight = diagonals(by_band).sum(1)
-        return by_x.to(x.dtype), by_weight.to(weight.dtype), None, None
+            dweight = diagonals(dband).sum(1)
+        return dx.to(x.dtype), dweight.to(weight.dtype), None, None
 
 
-def _masked(x: Float[Tensor, "b h l v"], keep: Tensor | None) -> Float[Tensor, "b h l v"]:
+def _mask_padding(x: Float[Tensor, "b h l v"], keep: Tensor | None) -> Float[Tensor, "b h l v"]:
     return x if keep is None else x * keep[:, None, :, None]

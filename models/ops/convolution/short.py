@@ -22,15 +22,16 @@ def short_convolution(
     *,
     spacing: int = 1,
 ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b m d"]]:
-    """Convolve; return the outputs, and the s (k - 1) last inputs.
+    """Return y_t = sum_j w_j x_{t - s (k - 1 - j)} + b, and the last m = s (k - 1) inputs.
 
     Args:
-        x: What is convolved, 0 at padding.
-        weight: Taps of each channel, the farthest first.
-        bias: Added to each channel.
-        before: The inputs before the first one; None: zeros.
-        document: Taps do not reach over to another; those before are of the first one.
-        spacing: Tokens from a tap to the next, s.
+        x: Inputs, which must be 0 at padding.
+        weight: k taps of each channel; the last one multiplies the token itself.
+        bias: Number added to each channel; None: 0.
+        before: The m inputs before the first token; None: zeros.
+        document: The document of each token: taps read only tokens of the same document. `before`
+            belongs to the first document. None: there is one document.
+        spacing: Distance in tokens between neighbouring taps, s.
     """
     inputs, after = tap_inputs(x, weight.shape[1], before, document, spacing=spacing)
     y = sum_taps(inputs, weight)
@@ -38,12 +39,12 @@ def short_convolution(
 
 
 def sum_taps(inputs: list[Tensor], weight: Float[Tensor, "d k"]) -> Float[Tensor, "b l d"]:
-    """Return the sum of the inputs, each multiplied by its tap of every channel."""
-    # Each tap's channels behind each other: strided ones take four times as long.
+    """Return sum_j weight_j inputs_j, where inputs_j (b, l, d) is the input of tap j."""
+    # The channels of a tap are contiguous, because strided channels take four times as long.
     taps = weight.to(inputs[0].dtype).mT.contiguous().unbind()
     y = inputs[0] * taps[0]
-    for seen, tap in zip(inputs[1:], taps[1:], strict=True):
-        y.addcmul_(seen, tap)
+    for tap_input, tap in zip(inputs[1:], taps[1:], strict=True):
+        y.addcmul_(tap_input, tap)
     return y
 
 
@@ -55,7 +56,10 @@ def tap_inputs(
     *,
     spacing: int = 1,
 ) -> tuple[list[Tensor], Float[Tensor, "b m d"]]:
-    """Return the input of each tap at every token, the farthest first, and the last inputs."""
+    """Return the inputs of every tap, each (b, l, d), and the last m inputs after the segment.
+
+    The tap that reads farthest back comes first. Arguments are those of `short_convolution`.
+    """
     dtype, (batch, length, width) = sum_dtype(x), x.shape
     reach = spacing * (taps - 1)
     if before is None:
@@ -67,8 +71,8 @@ def tap_inputs(
         document = torch.cat((document[:, :1].expand(-1, reach), document), dim=1)
         current = document[:, reach:]
         for tap in range(taps - 1):
-            there = document[:, tap * spacing : tap * spacing + length]
-            inputs[tap] = inputs[tap] * (there == current)[..., None]
+            tap_document = document[:, tap * spacing : tap * spacing + length]
+            inputs[tap] = inputs[tap] * (tap_document == current)[..., None]
         after = after * (document[:, length:] == document[:, -1:])[..., None]
-    # Cloned: a view would hold the whole segment.
+    # A copy, because a view would keep the whole segment in memory.
     return inputs, after.to(before.dtype).clone()

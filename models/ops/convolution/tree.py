@@ -1,4 +1,4 @@
-"""A tree of short convolutions whose taps move apart: the same two for every scale of time.
+"""A tree of short convolutions at growing distances: all levels share the same two kernels.
 
     lo_0 = x
     hi_i = h1 * lo_{i-1},  lo_i = h0 * lo_{i-1}      taps of level i stand 2^(i-1) tokens apart
@@ -33,24 +33,24 @@ def dilated_tree(
     before: Sequence[Tensor] | None = None,
     document: Int[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b l d"], tuple[Tensor, ...]]:
-    """Return y, and the last inputs of each level; at least float32.
+    """Return y of the formula above in float32 or float64, and the last inputs of each level.
 
     Args:
-        x: What is convolved, 0 at padding.
-        low: h0, the farthest tap first.
-        high: h1, likewise.
+        x: Inputs, which must be 0 at padding.
+        low: h0; the tap that reads farthest back comes first.
+        high: h1, in the same order.
         weights: w of every channel, J + 2 numbers.
-        before: The last inputs of each level before the first token, 2^(i-1) (k - 1) of level i;
+        before: The inputs of each level before the first token, 2^(i-1) (k - 1) of level i;
             None: zeros.
-        document: Taps do not reach over to another.
+        document: The document of each token: taps read only tokens of the same document.
     """
-    seen = x.to(sum_dtype(x))
-    *of_levels, of_rest, of_token = weights.to(seen.dtype).unbind(1)
-    y, after = of_token * seen, []
-    for level, weight in enumerate(of_levels):
+    low_pass = x.to(sum_dtype(x))
+    *level_weights, low_weight, token_weight = weights.to(low_pass.dtype).unbind(1)
+    y, after = token_weight * low_pass, []
+    for level, weight in enumerate(level_weights):
         earlier = None if before is None else before[level]
-        inputs, last = tap_inputs(seen, low.shape[1], earlier, document, spacing=1 << level)
+        inputs, last = tap_inputs(low_pass, low.shape[1], earlier, document, spacing=1 << level)
         y = y + weight * sum_taps(inputs, high)
-        seen = sum_taps(inputs, low)
+        low_pass = sum_taps(inputs, low)
         after.append(last)
-    return y + of_rest * seen, tuple(after)
+    return y + low_weight * low_pass, tuple(after)

@@ -1,8 +1,8 @@
-"""Products with a state that are worked on block by block, and keep one state for each block.
+"""Forward and backward passes of recurrent products, block by block, saving one state per block.
 
-Forward goes from the first block to the last, backward from the last to the first, where what the
-chunks of a block hold is made once more. A product says what its chunks are, what they read and
-what gradients they hand on.
+Forward goes from the first block to the last. Backward goes from the last to the first and computes
+the chunks of each block again. Each product supplies functions that make its chunks, their outputs
+and their gradients.
 """
 
 import math
@@ -36,9 +36,9 @@ Chunks = Callable[[tuple[Tensor, ...], slice, int, Tensor], Any]
 
 
 def cuts(q: Float[Tensor, "b h l k"], chunk: int, held: int) -> list[tuple[slice, int]]:
-    """Return slices of whole chunks, so that each holds a bounded number of values.
+    """Cut the l tokens of `q` into blocks of bounded size; return their slices and chunk sizes.
 
-    `held` is how many values one token holds.
+    `held` is the number of values per token and head that a block needs in memory.
     """
     uncut = math.prod(q.shape[:3]) * held <= FEW
     return spans(q.shape[2], chunk, block_rows(q, held), uncut=uncut)
@@ -54,9 +54,16 @@ def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by positio
     *,
     solves: bool = False,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
-    """Run `read` block by block; return the outputs and the last state.
+    """Return the outputs of all blocks and the last state, and save what backward needs in `ctx`.
 
-    With `solves`, backward finds what was read in the place of the first input.
+    Args:
+        ctx: The context of the autograd function.
+        inputs: Tensors (b, h, l, ...); the last but one has the shape of the outputs.
+        state: The state before the first token.
+        cuts: The slice of each block, and its chunk size.
+        chunks: Makes the chunks of a block from inputs, slice, chunk size and state.
+        read: Returns the outputs of a block.
+        solves: Whether backward needs the outputs in place of the first input.
     """
     v = inputs[-2]
     o, states = torch.empty_like(v), []
@@ -78,17 +85,28 @@ def blocks_backward(
     chunks: Chunks,
     pull: Callable[[Any, Tensor, Tensor], list[Tensor]],
 ) -> tuple[list[Tensor], Float[Tensor, "b h k v"]]:
-    """Return the gradients of the inputs, as many as `pull` gives, and of the first state."""
+    """Return the gradients of the inputs and of the first state, from the last block backwards.
+
+    Args:
+        ctx: The context in which `blocks_forward` saved tensors.
+        do: Gradient of the outputs.
+        dstate: Gradient of the last state.
+        chunks: Makes the chunks of a block, as in `blocks_forward`.
+        pull: Returns the gradients of a block's inputs and of the state before the block.
+    """
+    # Read once, because a checkpoint counts how often its saved tensors are read.
     saved = ctx.saved_tensors
-    number = len(saved) - len(ctx.cuts)
-    inputs, states = saved[:number], saved[number:]
+    input_count = len(saved) - len(ctx.cuts)
+    inputs, states = saved[:input_count], saved[input_count:]
     gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
     with full_precision(do):
         for (rows, size), state in zip(reversed(ctx.cuts), reversed(states), strict=True):
             block = chunks(inputs, rows, size, state)
-            # The gradient of a sum stands in one number, and products would copy it one by one.
-            here = do[:, :, rows].to(state.dtype).reshape(-1, size, do.shape[3]).contiguous()
-            *parts, dstate = pull(block, here, dstate)
+            # A copy, because the gradient of a sum is an expanded view, which multiplies slowly.
+            block_gradient = (
+                do[:, :, rows].to(state.dtype).reshape(-1, size, do.shape[3]).contiguous()
+            )
+            *parts, dstate = pull(block, block_gradient, dstate)
             for index, part in enumerate(parts):
                 shape = (*do.shape[:2], -1, *inputs[index].shape[3:])
                 gradients[index] = write_rows(gradients[index], rows, part.reshape(shape))
@@ -111,7 +129,7 @@ def decays_of_tokens(
     g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"] | Float[Tensor, " h"],
     keep: Bool[Tensor, "b l"] | None,
 ) -> Float[Tensor, "b h l"] | Float[Tensor, "b h l k"] | Float[Tensor, " h"]:
-    """Return `g` with 0 at padding, so that padding decays nothing."""
+    """Return the log decays `g` with 0 at padding, so that padding leaves the state unchanged."""
     if g.ndim == 4:
         return without_padding(g, keep)
     return g if keep is None else g.masked_fill(~keep[:, None], 0)

@@ -66,24 +66,30 @@ class DecayedChunks(NamedTuple):
 def decayed_chunks(
     inputs: tuple[Tensor, ...], rows: slice, chunk: int, state: Float[Tensor, "b h k v"]
 ) -> DecayedChunks:
-    """Cut some rows of q, k, v and g, behind a state."""
+    """Return the chunks of the tokens `rows` of `inputs` = (q, k, v, g), after `state`.
+
+    They contain the state before each chunk, S' = e^(G_C) S + (k e^(G_C - G))^T v, and the decayed
+    products of all queries and keys of a chunk.
+    """
     q, k, v = (x[:, :, rows].to(state.dtype).reshape(-1, chunk, x.shape[3]) for x in inputs[:3])
-    cut, g = (*state.shape[:2], (rows.stop - rows.start) // chunk), inputs[3].to(state.dtype)
-    here = (
-        Constant(g, cut, chunk)
+    shape, g = (*state.shape[:2], (rows.stop - rows.start) // chunk), inputs[3].to(state.dtype)
+    chunk_decays = (
+        Constant(g, shape, chunk)
         if g.ndim == 1
         else decays(g[:, :, rows].reshape(-1, chunk, *g.shape[3:]))
     )
-    whole = here.from_start[:, -1, :, None]
-    kept = k * here.to_end
-    gained = torch.bmm(kept.mT, v).view(*cut, *state.shape[2:])
-    whole = whole.view(*cut, *whole.shape[1:])
+    whole = chunk_decays.from_start[:, -1, :, None]
+    kept = k * chunk_decays.to_end
+    gained = torch.bmm(kept.mT, v).view(*shape, *state.shape[2:])
+    whole = whole.view(*shape, *whole.shape[1:])
     states, last = scan(state, gained, whole)
-    return DecayedChunks(q, k, v, here, whole, states, here.weights(q, k), kept, last)
+    return DecayedChunks(
+        q, k, v, chunk_decays, whole, states, chunk_decays.weights(q, k), kept, last
+    )
 
 
 def block_outputs(block: DecayedChunks) -> Float[Tensor, "bhn c v"]:
-    """Return the outputs of the block's queries."""
+    """Return o = W v + (q e^G) S for every chunk of the block, with S the state before it."""
     decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
     return torch.baddbmm(decayed, block.weights, block.v)
 
@@ -101,7 +107,6 @@ class _DecayedProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
-        # once: checkpoints that recompute count how often they are asked
         gates = ctx.needs_input_grad[3]
         pull = partial(block_gradients, gates=gates)
         gradients, dstate = blocks_backward(ctx, do, dstate, decayed_chunks, pull)
@@ -115,22 +120,25 @@ def block_gradients(
     *,
     gates: bool,
 ) -> list[Tensor]:
-    """Return the gradients of q, k, v, of g where asked for, and of the state before the block."""
-    q, k, v, here = block.q, block.k, block.v, block.decays
-    dstates = torch.bmm((q * here.from_start).mT, do).view_as(block.states)
+    """Return the gradients of q, k, v, of g if `gates`, and of the state before the block.
+
+    `do` is the gradient of the outputs, and `dlast` that of the state after the block.
+    """
+    q, k, v, chunk_decays = block.q, block.k, block.v, block.decays
+    dstates = torch.bmm((q * chunk_decays.from_start).mT, do).view_as(block.states)
     ends, dfirst = scan(dlast, dstates, block.whole, backwards=True)
     dends, states = ends.flatten(0, 2), block.states.flatten(0, 2)
     dv = torch.baddbmm(torch.bmm(block.kept, dends), block.weights.mT, do)
-    reader = Operand(q, torch.bmm(do, states.mT).mul_(here.from_start))
-    writer = Operand(k, torch.bmm(v, dends.mT).mul_(here.to_end))
+    reader = Operand(q, torch.bmm(do, states.mT).mul_(chunk_decays.from_start))
+    writer = Operand(k, torch.bmm(v, dends.mT).mul_(chunk_decays.to_end))
     pairs = WeighedPairs(block.weights, torch.bmm(do, v.mT))
-    across = (states * dends).sum(-1) * here.from_start[:, -1] if gates else None
-    (dq,), (dk,), dg = here.pull([[pairs]], [reader], [writer], across)
+    across = (states * dends).sum(-1) * chunk_decays.from_start[:, -1] if gates else None
+    (dq,), (dk,), dg = chunk_decays.pull([[pairs]], [reader], [writer], across)
     return [dq, dk, dv, *([] if dg is None else [dg]), dfirst]
 
 
 def numbers_per_token(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
-    """Return how many values one token of a head holds during the computation."""
+    """Return the number of values per token and head that a block needs in memory."""
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk
     return key + value + chunk + gates + key * value // chunk
@@ -149,14 +157,15 @@ def decayed_product(
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
     """Return the output of each query, in the dtype of `v`, and the state after the last token.
 
-    Any cut of a sequence into calls, each with the state of the one before, gives the same result.
+    You can cut a sequence into several calls, each with the state of the call before; the result is
+    the same.
 
     Args:
-        q: Queries, scaled as the family wants them.
+        q: Queries, already scaled.
         k: Keys.
         v: Values.
-        g: Logarithms of the factor by which a token decays the state; at most 0, or -inf. Those
-            of heads are alike for all tokens, finite, and constants: they get no gradient.
+        g: Logarithms of the factor by which a token decays the state; at most 0, or -inf. With one
+            number per head, all tokens decay alike; these must be finite and get no gradient.
         state: The state after earlier tokens; None: there are none. It is float32 at least.
         chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
         keep: False for padding, which leaves the state as it was.
@@ -166,11 +175,11 @@ def decayed_product(
     if g.ndim == 1 and keep is not None:
         g = g[:, None].expand(q.shape[:3])
     k, v, g = without_padding(k, keep), without_padding(v, keep), decays_of_tokens(g, keep)
-    asked = q
-    if reads == Reads.before:  # what a token leaves is read by the next one's query
-        asked = torch.cat((q[:, :, 1:], torch.zeros_like(q[:, :, :1])), 2)
+    queries = q
+    if reads == Reads.before:  # query i + 1 reads the state after token i, so queries are shifted
+        queries = torch.cat((q[:, :, 1:], torch.zeros_like(q[:, :, :1])), 2)
     o, last = _DecayedProduct.apply(  # type: ignore[no-untyped-call]
-        asked, k, v, g, state, min(chunk, q.shape[2])
+        queries, k, v, g, state, min(chunk, q.shape[2])
     )
     if reads == Reads.before:
         with full_precision(q):

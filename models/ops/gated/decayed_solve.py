@@ -40,25 +40,32 @@ from lra.models.ops.gated.decayed_product import (
 from lra.models.ops.numerics import reciprocal, without_padding
 
 
-def _solution(
+def _solve_by_gradients(
     block: DecayedChunks, wanted: Float[Tensor, "bhn c k"], *, steps: int
 ) -> Float[Tensor, "bhn c k"]:
-    """Return x of (1 + H) x = wanted, by conjugate gradients from 0."""
+    """Return x of (1 + H_t) x_t = wanted_t for each token, after `steps` conjugate gradient steps.
+
+    Products with H come from `block_outputs`, so that no H is formed. The start is x = 0.
+    """
     scale = wanted.abs().amax(-1, keepdim=True)
-    rest = wanted * reciprocal(scale)  # gradients may be so small that their squares are 0
-    x, way, none = torch.zeros_like(rest), rest.clone(), torch.zeros_like(scale)
-    size, least = rest.square().sum(-1, keepdim=True), torch.finfo(rest.dtype).eps ** 2
+    residual = wanted * reciprocal(scale)  # gradients may be so small that their squares are 0
+    x, direction, zero = torch.zeros_like(residual), residual.clone(), torch.zeros_like(scale)
+    squared, least = residual.square().sum(-1, keepdim=True), torch.finfo(residual.dtype).eps ** 2
     for _ in range(steps):
-        step = block_outputs(
-            block._replace(q=way, weights=block.decays.weights(way, block.k))
-        ).add_(way)
-        # Beyond rounding nothing is found, but numbers too small for a processor's fast path.
-        live = size > least
-        factor = torch.where(live, size / (way * step).sum(-1, keepdim=True), none)
-        x.addcmul_(way, factor)
-        rest.addcmul_(step, factor, value=-1)
-        before, size = size, rest.square().sum(-1, keepdim=True)
-        way = torch.addcmul(rest, way, torch.where(live, size / before, none))
+        product = block_outputs(
+            block._replace(q=direction, weights=block.decays.weights(direction, block.k))
+        ).add_(direction)
+        # Below rounding, further steps bring nothing, and tiny numbers slow the processor down.
+        converging = squared > least
+        factor = torch.where(
+            converging, squared / (direction * product).sum(-1, keepdim=True), zero
+        )
+        x.addcmul_(direction, factor)
+        residual.addcmul_(product, factor, value=-1)
+        squared_before, squared = squared, residual.square().sum(-1, keepdim=True)
+        direction = torch.addcmul(
+            residual, direction, torch.where(converging, squared / squared_before, zero)
+        )
     return x.mul_(scale)
 
 
@@ -73,23 +80,23 @@ class _DecayedSolve(torch.autograd.Function):
         ctx.steps = steps
 
         def solved(block: DecayedChunks) -> Tensor:
-            return _solution(block, block.q, steps=steps)
+            return _solve_by_gradients(block, block.q, steps=steps)
 
         return blocks_forward(ctx, (q, w, k, g), state, spans, decayed_chunks, solved, solves=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dx: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
-        pull = partial(_pull, steps=ctx.steps)
+        pull = partial(_pull_block, steps=ctx.steps)
         gradients, dstate = blocks_backward(ctx, dx, dstate, decayed_chunks, pull)
         return *gradients, dstate, None, None
 
 
-def _pull(
+def _pull_block(
     block: DecayedChunks, dx: Float[Tensor, "bhn c k"], dlast: Float[Tensor, "b h k k"], steps: int
 ) -> list[Tensor]:
     """Return the gradients of q, w, k, g and the state before a block, whose `q` is x."""
-    y = _solution(block, dx, steps=steps)
+    y = _solve_by_gradients(block, dx, steps=steps)
     return [y, *block_gradients(block, -y, dlast, gates=True)[1:]]
 
 
@@ -104,17 +111,18 @@ def decayed_solve(
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h k k"]]:
-    """Return x, in the dtype of `k`, and H after the last token.
+    """Return x of (1 + H_t) x_t = q_t, in the dtype of `k`, and H after the last token.
 
-    Any cut of a sequence into calls, each with the state of the one before, gives the same result.
+    You can cut a sequence into several calls, each with the state of the call before; the result is
+    the same.
 
     Args:
-        q: Right sides.
+        q: Right sides of the systems.
         k: Keys, float32 at least.
-        beta: How strongly a key enters, 0 or more.
+        beta: Weight of k_t k_t^T in H_t, 0 or more.
         g: Logarithms of the factor by which a token decays the matrix; at most 0, or -inf.
         state: H before the first token; None: 0. It is float32 at least.
-        steps: Of conjugate gradients.
+        steps: Number of conjugate gradient steps.
         chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
         keep: False for padding, which leaves H as it was.
     """

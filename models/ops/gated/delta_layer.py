@@ -88,42 +88,45 @@ class DeltaRule(LogLinearMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and the states and convolution inputs after the last."""
-        held, inputs = self.held(before)
+        """Return the output of each token by the delta rule, and the layer's state after the last.
+
+        `before` has the state S and the last inputs of the short convolutions; so has the result.
+        """
+        states, earlier_inputs = self.held(before)
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
-        projected, tails = self.convolutions(streams, inputs, borders)
+        projected, tails = self.convolutions(streams, earlier_inputs, borders)
         act = ACTIVATIONS.get(self.activation)
         q, k, v = projected if act is None else (act(each) for each in projected)
-        times = self.householders
-        q, k, v = (self._by_head(each, n) for each, n in ((q, 1), (k, times), (v, times)))
+        writes = self.householders
+        q, k, v = (self._by_head(each, n) for each, n in ((q, 1), (k, writes), (v, writes)))
         with full_precision(x):
             q, k = self._normed(q) * q.shape[-1] ** -0.5, self._normed(k)
-            beta = self._by_head(self.beta_map(x), times).to(k.dtype).sigmoid()
+            beta = self._by_head(self.beta_map(x), writes).to(k.dtype).sigmoid()
             w = (2.0 if self.negative_eigenvalues else 1.0) * beta * k
         g, keep = borders.after_borders(self.log_decays(x)), borders.keep
         if self.levels:
-            o, held = self.by_levels(q, k, v, g, x=x, held=held, borders=borders, w=w)
-            return o.to(v.dtype).transpose(1, 2).flatten(2), (*held, *tails)
-        if times > 1:
-            q, g = (_at(each, times, last) for each, last in ((q, True), (g, False)))
-            keep = None if keep is None else keep.repeat_interleave(times, 1)
-        o, after = delta_product(q, k, w, v, g, state=held[0], chunk=self.chunk, keep=keep)
-        o = o[:, :, times - 1 :: times]
+            o, states = self.by_levels(q, k, v, g, x=x, held=states, borders=borders, w=w)
+            return o.to(v.dtype).transpose(1, 2).flatten(2), (*states, *tails)
+        if writes > 1:
+            q, g = (_insert_zero_rows(each, writes, last) for each, last in ((q, True), (g, False)))
+            keep = None if keep is None else keep.repeat_interleave(writes, 1)
+        o, after = delta_product(q, k, w, v, g, state=states[0], chunk=self.chunk, keep=keep)
+        o = o[:, :, writes - 1 :: writes]
         return o.transpose(1, 2).flatten(2), (after, *tails)
 
     def _by_head(self, x: Float[Tensor, "b l e"], times: int) -> Float[Tensor, "b h m k"]:
-        """Fold the width into heads, in each what a token writes one after the other, along m."""
+        """Return `x` by head, with `times` rows for each token one after another along m."""
         return x.view(*x.shape[:2], self.heads, times, -1).movedim(2, 1).flatten(2, 3)
 
     def _normed(self, x: Float[Tensor, "b h m k"]) -> Float[Tensor, "b h m k"]:
-        """Divide by the norm of `key_norm` over channels, in float32 or float64; 0 stays 0."""
+        """Return `x` divided by the norm that `key_norm` names, by head, in float32 or float64."""
         if self.key_norm == KeyNorm.l2:
             return unit_heads(x)
         wide = x.to(sum_dtype(x))
         return wide / (wide.sum(-1, keepdim=True) + 1e-6)
 
 
-def _at(x: Tensor, times: int, last: bool) -> Tensor:
-    """Put each token's row at the first or last of `times` places, with zeros at the others."""
-    room = [torch.zeros_like(x)] * (times - 1)
-    return torch.stack([*room, x] if last else [x, *room], 3).flatten(2, 3)
+def _insert_zero_rows(x: Tensor, times: int, last: bool) -> Tensor:
+    """Return `times` rows for each row of `x`: zeros, and `x` as the first or the last of them."""
+    zeros = [torch.zeros_like(x)] * (times - 1)
+    return torch.stack([*zeros, x] if last else [x, *zeros], 3).flatten(2, 3)

@@ -83,59 +83,70 @@ class _DeltaChunks(NamedTuple):
 def _delta_chunks(
     inputs: tuple[Tensor, ...], rows: slice, chunk: int, state: Float[Tensor, "b h k v"]
 ) -> _DeltaChunks:
+    """Return the chunks of the tokens `rows` of `inputs`, q, k, w, [u,] v and g, after `state`.
+
+    The triangle (1 + P) is solved for v and k e^G at once. That gives the errors r, and the states
+    S' = moves S + gained before each chunk.
+    """
     q, k, w, *u, v, g = (
         x[:, :, rows].to(state.dtype).reshape(-1, chunk, *x.shape[3:]) for x in inputs
     )
-    here, additions, wanted = decays(g), None, v
+    chunk_decays, additions, wanted = decays(g), None, v
     if u:
-        seen = here.weights(k, u[0]).tril(-1)
-        additions = _Additions(u[0], v, seen, here.weights(q, u[0]), u[0] * here.to_end)
-        wanted = torch.bmm(seen, v).neg_()
-    triangle = here.weights(k, w).tril(-1)
+        u_by_key = chunk_decays.weights(k, u[0]).tril(-1)
+        additions = _Additions(
+            u[0], v, u_by_key, chunk_decays.weights(q, u[0]), u[0] * chunk_decays.to_end
+        )
+        wanted = torch.bmm(u_by_key, v).neg_()
+    triangle = chunk_decays.weights(k, w).tril(-1)
     solved = torch.linalg.solve_triangular(
-        triangle, torch.cat((wanted, k * here.from_start), 2), upper=False, unitriangular=True
+        triangle,
+        torch.cat((wanted, k * chunk_decays.from_start), 2),
+        upper=False,
+        unitriangular=True,
     )
-    of_values, of_state = solved.split((v.shape[2], k.shape[2]), 2)
-    table = here.weights(q, w)
-    reads = torch.baddbmm(q * here.from_start, table, of_state, alpha=-1)
-    ends = w * here.to_end
-    whole = torch.diag_embed(here.from_start[:, -1].expand(-1, k.shape[2]))
-    moves = torch.baddbmm(whole, ends.mT, of_state, alpha=-1)
-    gained = torch.bmm(ends.mT, of_values)
+    solved_values, solved_keys = solved.split((v.shape[2], k.shape[2]), 2)
+    table = chunk_decays.weights(q, w)
+    reads = torch.baddbmm(q * chunk_decays.from_start, table, solved_keys, alpha=-1)
+    ends = w * chunk_decays.to_end
+    whole_decay = torch.diag_embed(chunk_decays.from_start[:, -1].expand(-1, k.shape[2]))
+    moves = torch.baddbmm(whole_decay, ends.mT, solved_keys, alpha=-1)
+    gained = torch.bmm(ends.mT, solved_values)
     if additions is not None:
         gained.baddbmm_(additions.ends.mT, v)
-    cut = (*state.shape[:2], -1)
-    moves = moves.view(*cut, *moves.shape[1:])
-    states, last = _scan(state, gained.view(*cut, *gained.shape[1:]), moves)
-    errors = torch.baddbmm(of_values, of_state, states.flatten(0, 2), alpha=-1)
+    shape = (*state.shape[:2], -1)
+    moves = moves.view(*shape, *moves.shape[1:])
+    states, last = _scan_chunks(state, gained.view(*shape, *gained.shape[1:]), moves)
+    errors = torch.baddbmm(solved_values, solved_keys, states.flatten(0, 2), alpha=-1)
     return _DeltaChunks(
-        q, k, w, here, additions, triangle, table, errors, ends, reads, moves, states, last
+        q, k, w, chunk_decays, additions, triangle, table, errors, ends, reads, moves, states, last
     )
 
 
-def _scan(
+def _scan_chunks(
     first: Float[Tensor, "b h k v"],
     gained: Float[Tensor, "b h n k v"],
     moves: Float[Tensor, "b h n k k"],
     *,
     backwards: bool = False,
 ) -> tuple[Float[Tensor, "b h n k v"], Float[Tensor, "b h k v"]]:
-    """Return x_i, from which chunk i starts, and x_n; x_0 = first, x_(i+1) = M_i x_i + gained_i.
+    """Return the states x_0 ... x_(n-1) before each chunk, and x_n.
 
-    Backwards, the last chunk starts from `first`, and every M is transposed.
+    x_0 = first and x_(i+1) = moves_i x_i + gained_i. With `backwards`, chunks are read from the
+    last to the first, and every matrix of `moves` is transposed.
     """
-    states, now = [], first.flatten(0, 1)
+    states, current = [], first.flatten(0, 1)
     steps = list(zip(moves.flatten(0, 1).unbind(1), gained.flatten(0, 1).unbind(1), strict=True))
     for move, gain in reversed(steps) if backwards else steps:
-        states.append(now)
-        now = torch.baddbmm(gain, move.mT if backwards else move, now)
+        states.append(current)
+        current = torch.baddbmm(gain, move.mT if backwards else move, current)
     if backwards:
         states.reverse()
-    return torch.stack(states, 1).view_as(gained), now.view_as(first)
+    return torch.stack(states, 1).view_as(gained), current.view_as(first)
 
 
-def _read(block: _DeltaChunks) -> Float[Tensor, "bhn c v"]:
-    """Return the outputs of the block's queries."""
+def _read_outputs(block: _DeltaChunks) -> Float[Tensor, "bhn c v"]:
+    """Return o = (q e^G) S + Q r, and R v with additions, for every chunk of the block."""
     decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
     if block.additions is not None:
         decayed.baddbmm_(block.additions.table, block.additions.v)
@@ -148,54 +159,56 @@ class _DeltaProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, state: Tensor, chunk: int, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         q = inputs[0]
-        spans = cuts(q, chunk, _held(inputs, chunk))
-        return blocks_forward(ctx, inputs, state, spans, _delta_chunks, _read)
+        spans = cuts(q, chunk, _count_values(inputs, chunk))
+        return blocks_forward(ctx, inputs, state, spans, _delta_chunks, _read_outputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
-        # once: checkpoints that recompute count how often they are asked
-        gradients, dstate = blocks_backward(ctx, do, dstate, _delta_chunks, _pull)
+        gradients, dstate = blocks_backward(ctx, do, dstate, _delta_chunks, _pull_block)
         return dstate, None, *gradients
 
 
-def _pull(
+def _pull_block(
     block: _DeltaChunks, do: Float[Tensor, "bhn c v"], dlast: Float[Tensor, "b h k v"]
 ) -> list[Tensor]:
-    """Return the gradients of q, k, w, u, v and g, and of the state before the block."""
-    q, k, w, here, r = block.q, block.k, block.w, block.decays, block.errors
+    """Return the gradients of q, k, w, [u,] v, g and of the state before the block, in this order.
+
+    `do` is the gradient of the outputs, and `dlast` that of the state after the block.
+    """
+    q, k, w, chunk_decays, r = block.q, block.k, block.w, block.decays, block.errors
     additions = block.additions
     dstates = torch.bmm(block.reads.mT, do).view_as(block.states)
-    dafter, dfirst = _scan(dlast, dstates, block.moves, backwards=True)
+    dafter, dfirst = _scan_chunks(dlast, dstates, block.moves, backwards=True)
     dends, states = dafter.flatten(0, 2), block.states.flatten(0, 2)
     dr = torch.baddbmm(torch.bmm(block.ends, dends), block.table.mT, do)
     dv = torch.linalg.solve_triangular(block.triangle.mT, dr, upper=True, unitriangular=True)
     readers = [
-        Operand(q, torch.bmm(do, states.mT).mul_(here.from_start)),
-        Operand(k, torch.bmm(dv, states.mT).mul_(here.from_start).neg_()),
+        Operand(q, torch.bmm(do, states.mT).mul_(chunk_decays.from_start)),
+        Operand(k, torch.bmm(dv, states.mT).mul_(chunk_decays.from_start).neg_()),
     ]
-    writers = [Operand(w, torch.bmm(r, dends.mT).mul_(here.to_end))]
-    of_queries = [WeighedPairs(block.table, torch.bmm(do, r.mT))]
-    of_keys = [WeighedPairs(block.triangle, torch.bmm(dv, r.mT).tril(-1).neg_())]
+    writers = [Operand(w, torch.bmm(r, dends.mT).mul_(chunk_decays.to_end))]
+    query_pairs = [WeighedPairs(block.table, torch.bmm(do, r.mT))]
+    key_pairs = [WeighedPairs(block.triangle, torch.bmm(dv, r.mT).tril(-1).neg_())]
     if additions is not None:
         u, v = additions.u, additions.v
-        writers.append(Operand(u, torch.bmm(v, dends.mT).mul_(here.to_end)))
-        of_queries.append(WeighedPairs(additions.table, torch.bmm(do, v.mT)))
-        of_keys.append(WeighedPairs(additions.seen, torch.bmm(dv, v.mT).tril(-1).neg_()))
+        writers.append(Operand(u, torch.bmm(v, dends.mT).mul_(chunk_decays.to_end)))
+        query_pairs.append(WeighedPairs(additions.table, torch.bmm(do, v.mT)))
+        key_pairs.append(WeighedPairs(additions.seen, torch.bmm(dv, v.mT).tril(-1).neg_()))
         dv = torch.bmm(additions.seen.mT, dv).neg_()
         dv.baddbmm_(additions.table.mT, do).baddbmm_(additions.ends, dends)
-    across = (states * dends).sum(-1) * here.from_start[:, -1]
-    (dq, dk), written, dg = here.pull([of_queries, of_keys], readers, writers, across)
+    across = (states * dends).sum(-1) * chunk_decays.from_start[:, -1]
+    (dq, dk), written, dg = chunk_decays.pull([query_pairs, key_pairs], readers, writers, across)
     return [dq, dk, *written, dv, cast(Tensor, dg), dfirst]
 
 
-def _held(inputs: tuple[Tensor, ...], chunk: int) -> int:
-    """Return how many values one token of a head holds during the computation."""
+def _count_values(inputs: tuple[Tensor, ...], chunk: int) -> int:
+    """Return the number of values per token and head that a block needs in memory."""
     q, *_, v, g = inputs
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk
-    more = 2 * key + 2 * chunk if len(inputs) == 6 else 0
-    return 4 * key + 2 * value + 2 * chunk + gates + more + key * (key + value) // chunk
+    additions = 2 * key + 2 * chunk if len(inputs) == 6 else 0
+    return 4 * key + 2 * value + 2 * chunk + gates + additions + key * (key + value) // chunk
 
 
 def delta_product(
@@ -212,16 +225,17 @@ def delta_product(
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
     """Return the output of each query, in the dtype of `v`, and the state after the last token.
 
-    Any cut of a sequence into calls, each with the state of the one before, gives the same result.
+    You can cut a sequence into several calls, each with the state of the call before; the result is
+    the same.
 
     Args:
-        q: Queries, scaled as the family wants them.
-        k: Where a token reads what is there already. Products w_i · k_j beyond 2 in size let errors
-            grow from token to token: keys should have length 1.
-        w: Where it writes the error.
-        v: What it wants to be there; with `u`, what it adds.
+        q: Queries, already scaled.
+        k: Keys by which tokens read the decayed state. They should have length 1: products
+            w_i · k_j larger than 2 let errors grow from token to token.
+        w: Keys by which tokens write the error v_t - S^T k_t.
+        v: Values that the state should return for k; with `u`, values that are added.
         g: Logarithms of the factor by which a token decays the state; at most 0, or -inf.
-        u: Where it adds `v`, and w then writes what k reads, negative; None: w writes v less that.
+        u: Keys by which `v` is added, while w subtracts S^T k_t; None: w writes the whole error.
         state: The state after earlier tokens; None: there are none. It is float32 at least.
         chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
         keep: False for padding, which leaves the state as it was.

@@ -1,4 +1,4 @@
-"""What queries read of a state whose tokens enter by an exponential gate without upper bound.
+"""Linear attention whose input gate is an exponential without upper bound (mLSTM).
 
     S_t = exp(f_t) S_(t-1) + exp(i_t) k_t v_t^T,   z_t = exp(f_t) z_(t-1) + exp(i_t) k_t
     o_t = S_t^T q_t / max(|z_t · q_t|, 1)
@@ -38,11 +38,11 @@ def exponential_product(
 
     Args:
         q: Queries.
-        k: Keys, scaled as the family wants them.
+        k: Keys, already scaled.
         v: Values.
-        forget: Logarithms of the factor by which a token decays the state; at most 0, or -inf.
-        enter: Logarithms of how strongly it enters.
-        state: What earlier tokens left; zeros are nothing.
+        forget: f, logarithms of the factor by which a token decays the state; at most 0, or -inf.
+        enter: i, logarithms of the input gate.
+        state: [S z] and m after earlier tokens; None or zeros: there are none.
         chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
         keep: False for padding, which leaves the state as it was.
     """
@@ -52,19 +52,23 @@ def exponential_product(
         if keep is not None:
             real = keep[:, None]
             forget, enter = forget.masked_fill(~real, 0), enter.masked_fill(~real, FORGOTTEN)
-        both, level = (None, None) if state is None else state
+        sums_before, level_before = (None, None) if state is None else state
         with torch.no_grad():
             sums = forget.double().clamp(min=FORGOTTEN).cumsum(-1)
-            first = sums.new_zeros(sums.shape[:2]) if level is None else level.double()
-            highest = torch.maximum((enter.double() - sums).cummax(-1).values, first[..., None])
+            first_level = (
+                sums.new_zeros(sums.shape[:2]) if level_before is None else level_before.double()
+            )
+            highest = torch.maximum(
+                (enter.double() - sums).cummax(-1).values, first_level[..., None]
+            )
             levels = (sums + highest).to(dtype)
-            before = torch.cat((first[..., None].to(dtype), levels[..., :-1]), -1)
+            before = torch.cat((first_level[..., None].to(dtype), levels[..., :-1]), -1)
         decays = forget + (before - levels)
         ones = torch.ones_like(v[..., :1])
         scaled = k.to(dtype) * (enter - levels).exp()[..., None]
         read, after = decayed_product(
             q.to(dtype), scaled, torch.cat((v, ones), -1).to(dtype), decays,
-            state=both, chunk=chunk, keep=keep,
+            state=sums_before, chunk=chunk, keep=keep,
         )  # fmt: skip
         values, total = read[..., :-1], read[..., -1:]
         floor = (-levels).exp()[..., None]

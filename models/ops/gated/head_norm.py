@@ -36,12 +36,12 @@ def apply_gate(
 def normed_heads(
     o: Float[Tensor, "*r v"], epsilon: float, *, centred: bool = True
 ) -> Float[Tensor, "*r v"]:
-    """Norm the channels of each head, in float32 or float64.
+    """Return the outputs `o` of heads, each divided by its deviation, in float32 or float64.
 
     Args:
-        o: Heads.
+        o: Outputs; the last axis has the channels of one head.
         epsilon: Added to the variance or the mean square.
-        centred: Whether means are removed first.
+        centred: Whether the mean is subtracted first (layer norm instead of RMSNorm).
     """
     norm = F.layer_norm if centred else F.rms_norm
     with full_precision(o):
@@ -49,7 +49,7 @@ def normed_heads(
 
 
 def unit_heads(x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r k"]:
-    """Divide each head's channels by their Euclidean length; zeros stay zeros."""
+    """Return `x` divided by its Euclidean length over the last axis; zeros stay zeros."""
     wide = x.to(sum_dtype(x))
     return wide * (wide.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
 

@@ -81,7 +81,7 @@ def by_head(x: Float[Tensor, "b l e"], heads: int) -> Float[Tensor, "b h l k"]:
 
 
 class GatedMixer(Family):
-    """The frame: a family makes its projections, then calls `complete`.
+    """The base class of gated recurrences: a family adds its projections, then calls `complete`.
 
     Options:
         bias: Whether projections have biases, unless the backbone sets this (`qkv_bias`,
@@ -111,9 +111,9 @@ class GatedMixer(Family):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and the state after the last one.
+        """Return the output of each token of `x`, and the state after the last token.
 
-        If that state is used, the row has no padding.
+        `before` is the state before the first token. A row has no padding if its state is used.
         """
         raise NotImplementedError
 
@@ -134,27 +134,31 @@ class GatedMixer(Family):
         return states, *self.convolutions.empty(batch_size)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, start from an empty state.
+        """Return the outputs for `flow.x`, and the state after it; with state None, only outputs.
 
-        With a state, documents follow one another, and the first continues that of the state.
+        With a state, the first document of `flow.x` continues the last document of the state.
         """
         x = blanked(flow.x, layout, self.traits)
-        o, after = self._from_one_end(x, flow.state, layout, backwards=False)
+        o, after = self._read_from_one_end(x, flow.state, layout, backwards=False)
         if not self.traits.causal:
-            o = o + self._from_one_end(x, None, layout, backwards=True)[0]
+            o = o + self._read_from_one_end(x, None, layout, backwards=True)[0]
         return flow._replace(x=self.merged(o, x), state=None if flow.state is None else after)
 
-    def _from_one_end(
+    def _read_from_one_end(
         self, x: Float[Tensor, "b l d"], state: State, layout: Layout, *, backwards: bool
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
+        """Return the outputs for `x` in its order, and the state after the last token read.
+
+        Rows are read document after document, then padding; with `backwards`, from their end.
+        """
         before: Parts = self.empty(len(x)) if state is None else state  # type: ignore[assignment]
-        together = layout.document if state is None else None
-        order = reading_order(layout.keep, backwards=backwards, document=together)
+        grouping = layout.document if state is None else None
+        order = reading_order(layout.keep, backwards=backwards, document=grouping)
         keep, document = (
             None if fact is None else order.reorder(fact) for fact in (layout.keep, layout.document)
         )
-        here = Borders(keep, document, backwards, whole=state is None)
-        o, after = self.read(order.reorder(x), before, here)
+        borders = Borders(keep, document, backwards, whole=state is None)
+        o, after = self.read(order.reorder(x), before, borders)
         return order.back(o), after
 
     def initial_state(self, batch_size: int, memory: int) -> State:
@@ -165,7 +169,7 @@ class GatedMixer(Family):
 
 @options
 class CausalRecurrence(GatedMixer):
-    """The frame of those that are read from the beginning alone, with their projections."""
+    """Base class of recurrences that read rows from the beginning only."""
 
     bias: bool = False
     bidirectional = False
@@ -195,18 +199,18 @@ class CausalRecurrence(GatedMixer):
 
 @options
 class Recurrence(CausalRecurrence):
-    """The frame of those that may be read from both ends."""
+    """Base class of recurrences that can also read rows from their end."""
 
     bidirectional: bool = True
     needs: ClassVar[Sequence[Need]] = (BOTH_WAYS,)
 
 
 class ShortConvolution(Roles):
-    """A causal convolution of every channel with taps of its own, drawn as PyTorch draws them.
+    """A causal convolution with separate taps for every channel, initialised as in PyTorch.
 
     Args:
-        width: Channels.
-        taps: Tokens that one sees, its own included.
+        width: Number of channels.
+        taps: Number of tokens that an output reads, including the current one.
         bias: Whether a number is added to each channel.
     """
 
@@ -235,29 +239,34 @@ class ShortConvolution(Roles):
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b m d"]]:
         """Return the convolved inputs, and the last `taps - 1` inputs.
 
-        With `centred`, half of the taps read later tokens, and `before` is ignored; a row that is
-        read from its end gets the same result.
+        With `centred`, half of the taps read later tokens, `before` is ignored, and rows that are
+        read from their end get the same result.
         """
         if borders.keep is not None:
             x = x.masked_fill(~borders.keep[..., None], 0)
         if centred:
-            return self._centred(x, borders), before
+            return self._convolve_centred(x, borders), before
         y, after = short_convolution(x, self.weight, self.bias, before, borders.document)
         return y.to(x.dtype), after
 
-    def _centred(self, x: Float[Tensor, "b l d"], borders: Borders) -> Float[Tensor, "b l d"]:
+    def _convolve_centred(
+        self, x: Float[Tensor, "b l d"], borders: Borders
+    ) -> Float[Tensor, "b l d"]:
+        """Return y_t = sum_j w_j x_(t + j - taps // 2) + b, within the document of token t."""
         half, length = self.taps // 2, x.shape[1]
         weight = self.weight.flip(1) if borders.backwards else self.weight
-        far = F.pad(x, (0, 0, half, half))
-        ids = borders.document
-        if ids is not None:
-            around = F.pad(ids, (half, half))
+        padded = F.pad(x, (0, 0, half, half))
+        document = borders.document
+        if document is not None:
+            padded_document = F.pad(document, (half, half))
         y = torch.zeros_like(x) if self.bias is None else self.bias.to(x.dtype).expand_as(x)
         for tap in range(self.taps):
-            reached = far[:, tap : tap + length]
-            if ids is not None:
-                reached = reached * (around[:, tap : tap + length] == ids)[..., None]
-            y = y + reached * weight[:, tap].to(x.dtype)
+            tap_input = padded[:, tap : tap + length]
+            if document is not None:
+                tap_input = (
+                    tap_input * (padded_document[:, tap : tap + length] == document)[..., None]
+                )
+            y = y + tap_input * weight[:, tap].to(x.dtype)
         return y
 
     def empty(self, batch_size: int) -> Float[Tensor, "b m d"]:
@@ -266,11 +275,12 @@ class ShortConvolution(Roles):
 
 
 class ShortConvolutions(nn.ModuleList):
-    """One short convolution for each of several streams, or none.
+    """One short convolution for each of several tensors, e.g. queries, keys and values; or none.
 
     Args:
-        widths: Channels of each stream.
-        taps: Tokens that one sees, its own included; None: there are no convolutions.
+        widths: Number of channels of each tensor.
+        taps: Number of tokens that a convolution reads, including the current one; None: there
+            are no convolutions.
         bias: Whether a number is added to each channel.
     """
 
@@ -287,17 +297,18 @@ class ShortConvolutions(nn.ModuleList):
         centred: bool = False,
         silu: bool = False,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the convolved streams, with SiLU if `silu`, and their last inputs.
+        """Return the convolutions of `streams`, after SiLU if `silu`, and their last inputs.
 
-        Without convolutions, the streams are returned unchanged.
+        `before` are the inputs of each tensor before the first token. Without convolutions, the
+        tensors are returned unchanged.
         """
         if not len(self):
             return [*streams], []
-        every = [
+        results = [
             layer(stream, inputs, borders, centred=centred)
             for layer, stream, inputs in zip(self, streams, before, strict=True)
         ]
-        return [F.silu(y) if silu else y for y, _ in every], [after for _, after in every]
+        return [F.silu(y) if silu else y for y, _ in results], [after for _, after in results]
 
     def empty(self, batch_size: int) -> Parts:
         """Return zeros for the inputs before the first token."""

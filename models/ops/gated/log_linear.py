@@ -57,62 +57,62 @@ def log_linear_product(
     chunk: int = 64,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Return what queries read of rows that begin with their first token, in float32 at least.
+    """Return o of the formula above for whole rows, in float32 or float64.
 
     Args:
-        q: Queries, scaled as the family wants them.
+        q: Queries, already scaled.
         k: Keys.
         v: Values.
-        g: Logarithms of what a token leaves of earlier ones; at most 0.
-        weights: lambda of each level.
-        w: Keys that write in place of `k`, which then corrects, as in `delta_product`.
-        chunk: Tokens whose weights are formed directly, rounded up to a power of two; changes the
-            cost alone.
-        keep: False for padding, which stands behind all tokens.
+        g: Logarithms of the factor by which a token decays earlier ones; at most 0.
+        weights: lambda of each token and level, for n levels.
+        w: Keys that write, while `k` corrects as in `delta_product`; None: `k` writes.
+        chunk: Number of tokens per chunk, rounded up to a power of two; it affects only speed and
+            memory.
+        keep: False for padding, which comes after all tokens.
     """
-    length, number, dtype = q.shape[2], weights.shape[3], sum_dtype(v)
+    length, level_number, dtype = q.shape[2], weights.shape[3], sum_dtype(v)
     size = 1 << (min(chunk, length) - 1).bit_length()
     k, g = without_padding(k, keep), decays_of_tokens(g, keep)
     streams = [q, k, v, g[..., None], weights]
     if w is not None:
         streams.append(without_padding(w, keep))
-    behind = -length % size
-    parts = (F.pad(x.to(dtype), (0, 0, 0, behind)) for x in streams)
+    missing = -length % size
+    parts = (F.pad(x.to(dtype), (0, 0, 0, missing)) for x in streams)
     q, k, v, g, weights, *more = (x.reshape(*x.shape[:2], -1, size, x.shape[3]) for x in parts)
     with full_precision(q):
-        here = _chunks(q, k, g[..., 0], *more)
-        place = torch.arange(size, device=q.device)
-        near = levels(place[:, None], place, number)
-        o = here.within(v, weights, near)
-        # What chunks read of those before them: at first all from their own start.
-        reads, left, states = here.reads, here.left, here.ends.mT @ v
-        above = size.bit_length()
+        chunks = _make_chunks(q, k, g[..., 0], *more)
+        position = torch.arange(size, device=q.device)
+        token_levels = levels(position[:, None], position, level_number)
+        o = chunks.within(v, weights, token_levels)
+        # Level by level, pairs of states are joined; `leaves` is what a block leaves of its start.
+        reads, leaves, states = chunks.reads, chunks.left, chunks.ends.mT @ v
+        chunk_levels = size.bit_length()
         for digit in range((q.shape[2] - 1).bit_length()):
-            numbers = [chunk for chunk in range(q.shape[2]) if chunk >> digit & 1]
-            readers = torch.tensor(numbers, device=q.device)
+            odd_chunks = [chunk for chunk in range(q.shape[2]) if chunk >> digit & 1]
+            readers = torch.tensor(odd_chunks, device=q.device)
             first = (readers >> digit) - 1
-            from_here = reads[:, :, readers]
-            factor = weights[:, :, readers, :, min(above + digit, number - 1), None]
-            o = o.index_add(2, readers, from_here @ states[:, :, first] * factor)
-            reads = reads.index_copy(2, readers, _times(from_here, left[:, :, first]))
-            whole = states.shape[2] // 2 * 2
-            earlier, later = slice(0, whole, 2), slice(1, whole, 2)
-            states = _times(left[:, :, later], states[:, :, earlier]) + states[:, :, later]
-            left = _times(left[:, :, later], left[:, :, earlier])
+            reads_of_readers = reads[:, :, readers]
+            factor = weights[:, :, readers, :, min(chunk_levels + digit, level_number - 1), None]
+            o = o.index_add(2, readers, reads_of_readers @ states[:, :, first] * factor)
+            reads = reads.index_copy(2, readers, _multiply(reads_of_readers, leaves[:, :, first]))
+            paired = states.shape[2] // 2 * 2
+            earlier, later = slice(0, paired, 2), slice(1, paired, 2)
+            states = _multiply(leaves[:, :, later], states[:, :, earlier]) + states[:, :, later]
+            leaves = _multiply(leaves[:, :, later], leaves[:, :, earlier])
     return o.flatten(2, 3)[:, :, :length]
 
 
 class _LevelChunks(NamedTuple):
-    """What the values of chunks of c tokens, and the states before them, are multiplied by."""
+    """Factors of m chunks of c tokens: of their values, and of the states before them."""
 
     table: Float[Tensor, "*m c c"]
-    """In what tokens read of their chunk, without weights of levels."""
+    """Weight of each value in each output of the chunk, without the weights of levels."""
     reads: Float[Tensor, "*m c k"]
-    """In what they read of the state at its start."""
+    """Queries that read the state at the chunk's start."""
     ends: Float[Tensor, "*m c k"]
-    """In the state at its end."""
+    """Keys that write values to the state at the chunk's end."""
     left: Float[Tensor, "*m j j"]
-    """What is left there of the state at its start: a number, or with w a matrix."""
+    """Factor of the state from the chunk's start to its end: a number, or a matrix with w."""
 
     def within(
         self,
@@ -120,38 +120,39 @@ class _LevelChunks(NamedTuple):
         weights: Float[Tensor, "*m c n"],
         near: Int[Tensor, "*s c c"],
     ) -> Float[Tensor, "*m c v"]:
-        """Return what tokens read of their chunk; `near` are the levels between its tokens."""
+        """Return what tokens read from their chunk; `near` is the level of each pair of tokens."""
         return self.table * weights.gather(-1, near.expand_as(self.table)) @ v
 
 
-def _chunks(
+def _make_chunks(
     q: Float[Tensor, "*m c k"],
     k: Float[Tensor, "*m c k"],
     g: Float[Tensor, "*m c"],
     w: Float[Tensor, "*m c k"] | None = None,
 ) -> _LevelChunks:
+    """Return the factors of m chunks of c tokens; with `w`, by solving a triangular system."""
     shape, size = q.shape[:-2], q.shape[-2]
-    q, k, here = q.flatten(0, -3), k.flatten(0, -3), decays(g.flatten(0, -2))
-    reads, last = q * here.from_start, here.from_start[:, -1]
+    q, k, chunk_decays = q.flatten(0, -3), k.flatten(0, -3), decays(g.flatten(0, -2))
+    reads, last = q * chunk_decays.from_start, chunk_decays.from_start[:, -1]
     if w is None:
-        parts = here.weights(q, k), reads, k * here.to_end, last[..., None]
+        parts = chunk_decays.weights(q, k), reads, k * chunk_decays.to_end, last[..., None]
     else:
-        w, starts = w.flatten(0, -3), k * here.from_start
-        both = torch.cat((here.weights(q, w), (w * here.to_end).mT), 1)
-        triangle = here.weights(k, w).tril(-1)
+        w, starts = w.flatten(0, -3), k * chunk_decays.from_start
+        both = torch.cat((chunk_decays.weights(q, w), (w * chunk_decays.to_end).mT), 1)
+        triangle = chunk_decays.weights(k, w).tril(-1)
         solved = torch.linalg.solve_triangular(
             triangle, both, upper=False, left=False, unitriangular=True
         )
         table, ends = solved.split((size, k.shape[2]), 1)
-        whole = torch.diag_embed(last.expand(-1, k.shape[2]))
-        parts = table, reads - table @ starts, ends.mT, whole - ends @ starts
+        whole_decay = torch.diag_embed(last.expand(-1, k.shape[2]))
+        parts = table, reads - table @ starts, ends.mT, whole_decay - ends @ starts
     return _LevelChunks(*(x.view(*shape, *x.shape[1:]) for x in parts))
 
 
-def _times(x: Tensor, y: Tensor) -> Tensor:
-    """Return the matrix product of x and y, one of which may be a number."""
-    numbers = (1, 1) in (x.shape[-2:], y.shape[-2:])
-    return x * y if numbers else x @ y
+def _multiply(x: Tensor, y: Tensor) -> Tensor:
+    """Return the matrix product of x and y, or x * y if one of them is a 1 x 1 matrix."""
+    has_number = (1, 1) in (x.shape[-2:], y.shape[-2:])
+    return x * y if has_number else x @ y
 
 
 def log_linear_steps(
@@ -166,18 +167,20 @@ def log_linear_steps(
     w: Float[Tensor, "b h l k"] | None = None,
     chunk: int = 64,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h s k v"], Int[Tensor, " b"]]:
-    """Continue `log_linear_product`; return outputs, the state after the last token, next place.
+    """Continue `log_linear_product` after `state`, chunk by chunk.
+
+    Return the outputs, the state after the last token, and the position of the next token.
 
     Args:
-        q: As those of `log_linear_product`, and so are the others.
+        q: Queries, already scaled.
         k: Keys.
         v: Values.
-        g: Decays.
-        weights: lambda of each level.
-        state: What the next token sees at each level but 0; it is float32 at least.
-        place: How many tokens stand before it.
-        w: Keys that write in place of `k`.
-        chunk: Tokens that are worked on at once.
+        g: Logarithms of decays.
+        weights: lambda of each token and level.
+        state: For each level except 0, the sum that the next token reads; float32 at least.
+        place: Position of the first token of each row, the number of tokens before it.
+        w: Keys that write, while `k` corrects; None: `k` writes.
+        chunk: Number of tokens that are computed together.
     """
     number, dtype = weights.shape[3], state.dtype
     streams = [q, k, v, g, weights] if w is None else [q, k, v, g, weights, w]
@@ -186,33 +189,39 @@ def log_linear_steps(
     with full_precision(q):
         for parts in zip(*inputs, strict=True):
             q, k, v, g, weights, *more = parts
-            here = _chunks(q, k, g, *more)
+            chunks = _make_chunks(q, k, g, *more)
             tokens = place[:, None] + torch.arange(g.shape[2], device=g.device)
-            near = levels(tokens[:, :, None], tokens[:, None], number)[:, None]
-            o = here.within(v, weights, near)
-            seen = _levels_of_sums(place, tokens, number)[:, None].expand(*weights.shape[:3], -1)
-            held = here.reads[:, :, None] @ state
-            o = o + (held * weights.gather(3, seen).mT[..., None]).sum(2)
+            token_levels = levels(tokens[:, :, None], tokens[:, None], number)[:, None]
+            o = chunks.within(v, weights, token_levels)
+            state_levels = _find_state_levels(place, tokens, number)[:, None].expand(
+                *weights.shape[:3], -1
+            )
+            from_state = chunks.reads[:, :, None] @ state
+            o = o + (from_state * weights.gather(3, state_levels).mT[..., None]).sum(2)
             outputs.append(o)
             after = place + g.shape[2]
             token_level = levels(after[:, None], tokens, number).clamp(min=1)
             gained = F.one_hot(token_level - 1, number - 1).to(dtype).mT[:, None, ..., None]
-            gained = (here.ends[:, :, None] * gained).mT @ v[:, :, None]
-            moved = _levels_of_sums(place, after[:, None], number)[:, 0]
-            moves = F.one_hot(moved - 1, number - 1).to(dtype)
-            left = _times(here.left[:, :, None], state)
-            state = gained + torch.einsum("bhskv,bst->bhtkv", left, moves)
+            gained = (chunks.ends[:, :, None] * gained).mT @ v[:, :, None]
+            new_levels = _find_state_levels(place, after[:, None], number)[:, 0]
+            moves = F.one_hot(new_levels - 1, number - 1).to(dtype)
+            decayed = _multiply(chunks.left[:, :, None], state)
+            state = gained + torch.einsum("bhskv,bst->bhtkv", decayed, moves)
             place = after
     return torch.cat(outputs, 2), state, place
 
 
-def _levels_of_sums(
+def _find_state_levels(
     place: Int[Tensor, " b"], readers: Int[Tensor, "b c"], number: int
 ) -> Int[Tensor, "b c s"]:
-    """Return the level at which later tokens see what the token at `place` sees at each one."""
+    """Return the level at which each of `readers` reads each sum of the state of position `place`.
+
+    The s sums of that state belong to levels 1 to s; later readers are farther from the same
+    tokens, so their levels are higher or equal.
+    """
     digits = torch.arange(number - 1, device=place.device)
     block = (place[:, None] >> digits) ^ 1
-    at = levels(readers[..., None] >> digits, block[:, None], 63)
-    seen = (at + digits).clamp(min=1, max=number - 1)
-    seen[..., -1] = number - 1  # which holds all that is older, too
-    return seen
+    block_levels = levels(readers[..., None] >> digits, block[:, None], 63)
+    reader_levels = (block_levels + digits).clamp(min=1, max=number - 1)
+    reader_levels[..., -1] = number - 1  # the last level also contains all older tokens
+    return reader_levels

@@ -1,4 +1,4 @@
-"""What few tokens read of each other where heads decay at one rate: all pairs, and no state.
+"""Retention of short sequences by weights of all pairs, without a state.
 
     o_i = scale sum_j gamma^|i - j| (q_i · k_j) v_j     over all j, or over j <= i when causal
 
@@ -23,10 +23,11 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 def is_cheaper(
     q: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"], chunk: int, *, causal: bool
 ) -> bool:
-    """Tell whether all pairs are few enough to be faster than chunks and states.
+    """Return whether weights of all pairs are faster than chunks with states.
 
-    Operations are counted, those with states twice: they are many small calls. So pairs take a
-    tenth less time at twice a chunk's tokens, where they are up to a third more operations.
+    The decision compares numbers of operations. Operations with states count twice, because they
+    are many small calls: at twice a chunk's tokens, pairs take up to a third more operations but a
+    tenth less time.
     """
     length, key, value = *q.shape[2:], v.shape[3]
     by_states = min(chunk, length) * (key + value) + 4 * key * value
@@ -34,10 +35,10 @@ def is_cheaper(
     return cheaper and math.prod(q.shape[:3]) * length <= FEW
 
 
-def _decayed(
+def _decayed_products(
     x: Float[Tensor, "bh l k"], y: Float[Tensor, "bh l k"], table: Float[Tensor, "h l l"]
 ) -> Float[Tensor, "bh l l"]:
-    """Return products of all pairs, decayed."""
+    """Return x y^T for each row, multiplied by the decays in `table` of the row's head."""
     products = torch.bmm(x, y.mT)
     products.view(-1, *table.shape).mul_(table)
     return products
@@ -51,28 +52,28 @@ class _PairedProduct(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, scale: float, causal: bool
     ) -> Tensor:
         ctx.shape = q.shape[:3]
-        kept = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
-        q, k, v = (x.to(sum_dtype(v)) for x in kept)
+        inputs = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
+        q, k, v = (x.to(sum_dtype(v)) for x in inputs)
         with full_precision(v):
             table = constant_decays(g, q.shape[1], scale=scale, causal=causal)
-            weights = _decayed(q, k, table)
+            weights = _decayed_products(q, k, table)
             o = torch.bmm(weights, v)
-        ctx.save_for_backward(*kept, weights, table)
-        return o.view(*ctx.shape, -1).to(kept[2].dtype)
+        ctx.save_for_backward(*inputs, weights, table)
+        return o.view(*ctx.shape, -1).to(inputs[2].dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
-        *kept, weights, table = ctx.saved_tensors
+        *inputs, weights, table = ctx.saved_tensors
         dtype = sum_dtype(do)
-        q, k, v = (x.to(dtype) for x in kept)
+        q, k, v = (x.to(dtype) for x in inputs)
         do = do.to(dtype).reshape(v.shape)
         with full_precision(do):
             dv = torch.bmm(weights.mT, do)
-            products = _decayed(do, v, table)
+            products = _decayed_products(do, v, table)
             dq, dk = torch.bmm(products, k), torch.bmm(products.mT, q)
         pulled = (
-            dx.view(*ctx.shape, -1).to(x.dtype) for dx, x in zip((dq, dk, dv), kept, strict=True)
+            dx.view(*ctx.shape, -1).to(x.dtype) for dx, x in zip((dq, dk, dv), inputs, strict=True)
         )
         return *pulled, None, None, None
 
@@ -86,15 +87,15 @@ def paired_product(
     scale: float,
     causal: bool,
 ) -> Float[Tensor, "b h l v"]:
-    """Return the output of each query, in the dtype of `v`.
+    """Return o_i = scale sum_j gamma^|i - j| (q_i · k_j) v_j, in the dtype of `v`.
 
     Args:
         q: Queries.
         k: Keys.
         v: Values.
-        g: Logarithms of gamma of each head, finite; they get no gradient.
-        scale: Multiplies what is read.
-        causal: Whether queries read up to their own token, in place of all.
+        g: Logarithm of gamma of each head, finite; it gets no gradient.
+        scale: Factor of the outputs.
+        causal: Whether the sum runs over j <= i only.
     """
-    made: Tensor = _PairedProduct.apply(q, k, v, g, scale, causal)  # type: ignore[no-untyped-call]
-    return made
+    o: Tensor = _PairedProduct.apply(q, k, v, g, scale, causal)  # type: ignore[no-untyped-call]
+    return o

@@ -1,4 +1,4 @@
-"""Weights between the tokens of one chunk, of which each has decayed since it was written.
+"""Weights between pairs of tokens of one chunk, with the decay between the two tokens.
 
     W_ij = sum_c x_ic y_jc exp(g_(j+1)c + ... + g_ic)    for j <= i, else 0
 
@@ -40,7 +40,7 @@ SCALAR_BASE = 8
 
 
 class Operand(NamedTuple):
-    """x or y of a product, and its gradient from outside of the chunk, to which `pull` adds."""
+    """x or y of the weights W, and its gradient so far, to which `pull` adds that of W."""
 
     tokens: Float[Tensor, "m c k"]
     gradient: Float[Tensor, "m c k"]
@@ -51,7 +51,7 @@ class WeighedPairs(NamedTuple):
 
     weights: Float[Tensor, "m c c"]
     gradient: Float[Tensor, "m c c"]
-    """Read up to the diagonal."""
+    """Entries above the diagonal are ignored."""
 
 
 @runtime_checkable
@@ -59,9 +59,9 @@ class Decays(Protocol):
     """The decays of m chunks of c tokens; j is 1 for scalar decays, else k."""
 
     from_start: Float[Tensor, "m c j"]
-    """What is left, at each token, of what the chunk starts from."""
+    """Factor by which the chunk's first state has decayed at each token."""
     to_end: Float[Tensor, "m c j"]
-    """What is left at the chunk's end of what each token wrote."""
+    """Factor by which each token's key has decayed at the chunk's end."""
 
     def weights(
         self, x: Float[Tensor, "m c k"], y: Float[Tensor, "m c k"]
@@ -79,10 +79,12 @@ class Decays(Protocol):
         """Return the gradients of each x, of each y and of g.
 
         Args:
-            tables: W of each x and each y; their gradients are overwritten where g needs none.
-            readers: Each x; its gradient so far is by the state at the start.
-            writers: Each y; its gradient so far is by the state at the end.
-            across: The gradient of g by the state that crosses the whole chunk; None: g needs none.
+            tables: `tables[i][j]` has W of the i-th x and the j-th y, and its gradient, which may
+                be overwritten if g needs no gradient.
+            readers: Each x, with its gradient through the state at the chunk's start.
+            writers: Each y, with its gradient through the state at the chunk's end.
+            across: Gradient of g through the state that crosses the whole chunk; None: g needs no
+                gradient.
         """
         ...
 
@@ -96,8 +98,10 @@ def constant_decays(
     g: Float[Tensor, " h"], length: int, *, scale: float = 1.0, causal: bool = True
 ) -> Float[Tensor, "h l l"]:
     """Return scale e^(g |i - j|) for all pairs of tokens; if causal, 0 for j > i."""
-    behind = torch.arange(length - 1, -1, -1, device=g.device)
-    distance = behind if causal else torch.cat((behind, behind[:-1].flip(0)))
+    distances_back = torch.arange(length - 1, -1, -1, device=g.device)
+    distance = (
+        distances_back if causal else torch.cat((distances_back, distances_back[:-1].flip(0)))
+    )
     row = (g[:, None] * distance).exp_()
     if scale != 1:
         row *= scale
@@ -115,25 +119,29 @@ def _exponents(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
     return sums.masked_fill_(ones.triu(1), -torch.inf)
 
 
-def _factors(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
-    """Return exp of the sums of `_exponents`, 0 above the diagonal.
+def _decay_factors(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
+    """Return exp(g_(j+1) + ... + g_i) for tokens i and j <= i, and 0 above the diagonal.
 
-    Tokens of different blocks meet by way of the ends of their blocks: of three exponentials there
-    is one each for tokens, one each for blocks, and only their products are as many as pairs.
+    For tokens of different blocks, this is a product of three factors: from j to its block's end,
+    between the blocks, and from the start of i's block to i. So few exponentials are computed.
     """
     chunks, length = g.shape
     if length <= 2 * SCALAR_BASE:
         return _exponents(g).exp_()
-    behind = -length % SCALAR_BASE
-    blocks = (F.pad(g, (0, behind)) if behind else g).reshape(-1, SCALAR_BASE)
-    near = _exponents(blocks)
-    left = (near[:, :, 0] + blocks[:, :1]).exp_().view(chunks, -1, SCALAR_BASE, 1, 1)
-    right = near[:, -1].exp().view(chunks, 1, 1, -1, SCALAR_BASE)
-    count = left.shape[1]
-    between = F.pad(_exponents(blocks.sum(1).view(chunks, count))[:, :-1].exp_(), (0, 0, 1, 0))
-    table = (left * between.view(chunks, count, 1, count, 1)) * right
-    table = table.view(chunks, length + behind, -1)
-    _blocks(table, SCALAR_BASE).copy_(near.exp_().view(chunks, count, SCALAR_BASE, SCALAR_BASE))
+    missing = -length % SCALAR_BASE
+    blocks = (F.pad(g, (0, missing)) if missing else g).reshape(-1, SCALAR_BASE)
+    in_block = _exponents(blocks)
+    from_block_start = (
+        (in_block[:, :, 0] + blocks[:, :1]).exp_().view(chunks, -1, SCALAR_BASE, 1, 1)
+    )
+    to_block_end = in_block[:, -1].exp().view(chunks, 1, 1, -1, SCALAR_BASE)
+    count = from_block_start.shape[1]
+    between_blocks = F.pad(
+        _exponents(blocks.sum(1).view(chunks, count))[:, :-1].exp_(), (0, 0, 1, 0)
+    )
+    table = (from_block_start * between_blocks.view(chunks, count, 1, count, 1)) * to_block_end
+    table = table.view(chunks, length + missing, -1)
+    _blocks(table, SCALAR_BASE).copy_(in_block.exp_().view(chunks, count, SCALAR_BASE, SCALAR_BASE))
     return table[:, :length, :length]
 
 
@@ -141,14 +149,14 @@ class _Scalar:
     """One decay for all channels: a table of factors for all pairs of a chunk."""
 
     def __init__(self, g: Float[Tensor, "m c"]) -> None:
-        self.table = _factors(g)
+        self.table = _decay_factors(g)
         self.from_start = (self.table[:, :, 0] * g[:, :1].exp())[..., None]
         self.to_end = self.table[:, -1, :, None]
 
     def weights(
         self, x: Float[Tensor, "m c k"], y: Float[Tensor, "m c k"]
     ) -> Float[Tensor, "m c c"]:
-        return self._decayed(torch.bmm(x, y.mT))
+        return self._decay(torch.bmm(x, y.mT))
 
     def pull(
         self,
@@ -159,28 +167,28 @@ class _Scalar:
     ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
         dg = None
         if across is not None:
-            dg = _from_outside(readers, writers).add_(across.sum(-1, keepdim=True))
+            dg = _sum_outside(readers, writers).add_(across.sum(-1, keepdim=True))
         dx, dy = ([side.gradient for side in sides] for sides in (readers, writers))
         for i, row in enumerate(tables):
             for j, (weights, gradient) in enumerate(row):
-                inner = self._decayed(gradient if dg is None else gradient.clone())
+                inner = self._decay(gradient if dg is None else gradient.clone())
                 add_product(dx[i], inner, writers[j].tokens)
                 add_product(dy[j], inner.mT, readers[i].tokens)
                 if dg is not None:
                     dg += crossing_sums(torch.mul(gradient, weights, out=inner))
         return dx, dy, dg
 
-    def _decayed(self, products: Float[Tensor, "m c c"]) -> Float[Tensor, "m c c"]:
+    def _decay(self, products: Float[Tensor, "m c c"]) -> Float[Tensor, "m c c"]:
         return products.mul_(self.table)
 
 
 class Constant(_Scalar):
-    """One decay for all tokens of a head: a table for all chunks of b sequences, n in each.
+    """One decay for all tokens of a head, and so one table of factors for all chunks.
 
     Args:
-        g: Of each head, finite.
-        chunks: b, h and n.
-        length: Tokens of a chunk.
+        g: Logarithm of the decay of each head, finite.
+        chunks: (b, h, n): n chunks in each of b sequences with h heads.
+        length: Number of tokens of a chunk.
     """
 
     def __init__(self, g: Float[Tensor, " h"], chunks: tuple[int, int, int], length: int) -> None:
@@ -189,22 +197,22 @@ class Constant(_Scalar):
         from_start = table[:, :, 0] * g[:, None].exp()
         self.table = table[:, None]
         self.from_start, self.to_end = (
-            each[:, None, :, None].expand(*chunks, length, 1).reshape(-1, length, 1)
-            for each in (from_start, table[:, -1])
+            factor[:, None, :, None].expand(*chunks, length, 1).reshape(-1, length, 1)
+            for factor in (from_start, table[:, -1])
         )
 
-    def _decayed(self, products: Float[Tensor, "m c c"]) -> Float[Tensor, "m c c"]:
+    def _decay(self, products: Float[Tensor, "m c c"]) -> Float[Tensor, "m c c"]:
         shape = products.shape
         return products.view(*self.chunks, *shape[1:]).mul_(self.table).view(shape)
 
 
 class _Halves(NamedTuple):
-    """Factors between the halves of blocks of 2 s tokens, p blocks in all chunks together."""
+    """Decays between the halves of blocks of 2 s tokens, p blocks in all chunks together."""
 
     second: Float[Tensor, "p s k"]
-    """From the middle to tokens of the second half: e^L."""
+    """e^L, the decay from the middle to each token of the second half."""
     first: Float[Tensor, "p s k"]
-    """From tokens of the first half to the middle: e^R."""
+    """e^R, the decay from each token of the first half to the middle."""
 
 
 class _Vector:
@@ -241,10 +249,10 @@ class _Vector:
         behind = self.size - self.length
         return F.pad(x, (0, 0, 0, behind)) if behind else x
 
-    def _sides(
+    def _decayed_halves(
         self, level: _Halves, x: Float[Tensor, "m s k"], y: Float[Tensor, "m s k"]
     ) -> tuple[Float[Tensor, "p s2 k"], Float[Tensor, "p s2 k"]]:
-        """Return what the second halves of x and the first of y are in a level's product."""
+        """Return x e^L of the second halves and y e^R of the first halves, for one level."""
         shape = (-1, 2, *level.first.shape[1:])
         return x.view(shape)[:, 1] * level.second, y.view(shape)[:, 0] * level.first
 
@@ -254,10 +262,12 @@ class _Vector:
         x, y = self._padded(x).contiguous(), self._padded(y).contiguous()
         table = x.new_zeros(len(x), self.size, self.size)
         shape = (-1, *self.base.shape[2:])
-        near = (x.view(shape)[:, :, None] * self.base).mul_(y.view(shape)[:, None]).sum(-1)
-        _blocks(table, near.shape[1]).copy_(near.view(len(x), -1, *near.shape[1:]))
+        block_weights = (x.view(shape)[:, :, None] * self.base).mul_(y.view(shape)[:, None]).sum(-1)
+        _blocks(table, block_weights.shape[1]).copy_(
+            block_weights.view(len(x), -1, *block_weights.shape[1:])
+        )
         for level in self.levels:
-            second, first = self._sides(level, x, y)
+            second, first = self._decayed_halves(level, x, y)
             half = first.shape[1]
             corner = torch.bmm(second, first.mT).view(len(x), -1, half, half)
             _blocks(table, 2 * half)[:, :, half:, :half].copy_(corner)
@@ -273,9 +283,9 @@ class _Vector:
         sides = (readers, writers)
         x, y = ([self._padded(each.tokens).contiguous() for each in side] for side in sides)
         dx, dy = ([self._padded(each.gradient) for each in side] for side in sides)
-        behind, base = self.size - self.length, self.base.shape[1]
+        missing, base = self.size - self.length, self.base.shape[1]
         pairs = [
-            (i, j, F.pad(each.gradient, (0, behind, 0, behind)) if behind else each.gradient)
+            (i, j, F.pad(each.gradient, (0, missing, 0, missing)) if missing else each.gradient)
             for i, row in enumerate(tables)
             for j, each in enumerate(row)
         ]
@@ -283,13 +293,13 @@ class _Vector:
         for level in (*reversed(self.levels), *[None] * (base.bit_length() - 1)):
             half //= 2
             cut = (-1, 2, half, self.base.shape[3])
-            if dg is not None:  # so far, gradients are by tokens outside of both halves
+            if dg is not None:  # dx and dy so far come from pairs with tokens outside the block
                 crossed = torch.stack((_sum_half(x, dx, cut, 1), _sum_half(y, dy, cut, 0)), 1)
                 dg = (crossed + dg[:, None]).flatten(0, 1)
             if level is None:
                 continue
             for i, j, gradient in pairs:
-                second, first = self._sides(level, x[i], y[j])
+                second, first = self._decayed_halves(level, x[i], y[j])
                 corner = _blocks(gradient, 2 * half)[:, :, half:, :half].flatten(0, 1)
                 dx[i].view(cut)[:, 1].addcmul_(torch.bmm(corner, first), level.second)
                 dy[j].view(cut)[:, 0].addcmul_(torch.bmm(corner.mT, second), level.first)
@@ -298,38 +308,44 @@ class _Vector:
             whole = (-1, 1, 1, shape[2])
             dg = (dg + _sum_half(x, dx, whole, 0)).view(shape)
         for i, j, gradient in pairs:
-            near = _blocks(gradient, base).flatten(0, 1)[..., None] * self.base
+            block_gradient = _blocks(gradient, base).flatten(0, 1)[..., None] * self.base
             reader, writer = x[i].view(shape), y[j].view(shape)
-            of_reader = near * writer[:, None]
-            dx[i].view(shape).add_(of_reader.sum(2))
-            dy[j].view(shape).add_(near.mul_(reader[:, :, None]).sum(1))
+            reader_gradient = block_gradient * writer[:, None]
+            dx[i].view(shape).add_(reader_gradient.sum(2))
+            dy[j].view(shape).add_(block_gradient.mul_(reader[:, :, None]).sum(1))
             if dg is None:
                 continue
             for token in range(1, base):
                 earlier = torch.zeros_like(reader[:, token])
                 for between in range(1, token + 1):
-                    earlier.add_(of_reader[:, token, between - 1])
+                    earlier.add_(reader_gradient[:, token, between - 1])
                     dg[:, between].addcmul_(reader[:, token], earlier)
         dx, dy = ([each[:, : self.length] for each in side] for side in (dx, dy))
         return dx, dy, None if dg is None else dg.view_as(x[0])[:, : self.length]
 
 
 def crossing_sums(table: Float[Tensor, "*m r s"], first: int = 0) -> Float[Tensor, "*m s"]:
-    """Return, for each token t, the sum over pairs i >= t > j; rows are tokens from `first` on."""
-    own = table[..., first:].cumsum(-1).tril_(-1).sum(-2)
-    own = F.pad(own[..., :-1], (1, 0))
+    """Return, for each token t, the sum of `table` over pairs of tokens i >= t > j.
+
+    Row 0 of the table is token i = `first`, and column 0 is token j = 0.
+    """
+    crossing = table[..., first:].cumsum(-1).tril_(-1).sum(-2)
+    crossing = F.pad(crossing[..., :-1], (1, 0))
     if not first:
-        return own
+        return crossing
     earlier, rows = table[..., :first], table.shape[-2]
-    own[..., :rows] += earlier.sum(-1).flip(-1).cumsum(-1).flip(-1)
+    crossing[..., :rows] += earlier.sum(-1).flip(-1).cumsum(-1).flip(-1)
     before = earlier[..., :-1].sum(-2).cumsum(-1)
-    return torch.cat((F.pad(before, (1, 0)), own), -1)
+    return torch.cat((F.pad(before, (1, 0)), crossing), -1)
 
 
-def _from_outside(readers: Sequence[Operand], writers: Sequence[Operand]) -> Float[Tensor, "m c"]:
-    """Return, for each token, the sum over readers from it on and over writers before it."""
+def _sum_outside(readers: Sequence[Operand], writers: Sequence[Operand]) -> Float[Tensor, "m c"]:
+    """Return, for each token, its gradient of g through states before and after the chunk.
+
+    It is the sum of x dx over readers from the token on, and of y dy over writers before it.
+    """
     read, written = (
-        torch.stack([(each.tokens * each.gradient).sum(-1) for each in side]).sum(0)
+        torch.stack([(operand.tokens * operand.gradient).sum(-1) for operand in side]).sum(0)
         for side in (readers, writers)
     )
     return read.flip(1).cumsum(1).flip(1) + F.pad(written[:, :-1].cumsum(1), (1, 0))

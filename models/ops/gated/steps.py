@@ -12,15 +12,15 @@ SHORTEST, LONGEST, FLOOR = 0.001, 0.1, 1e-4
 def step_biases(
     number: int, shortest: float = SHORTEST, longest: float = LONGEST
 ) -> Float[Tensor, " n"]:
-    """Draw biases whose softplus is log-uniform between two steps, and 1e-4 at least.
+    """Return random biases: their softplus, the step, is log-uniform and at least 1e-4.
 
     Args:
-        number: How many.
-        shortest: The shortest step, positive.
-        longest: The longest.
+        number: Number of biases.
+        shortest: The shortest step, above 0.
+        longest: The longest step.
 
     Raises:
-        ValueError: They are no steps, or in the wrong order.
+        ValueError: `shortest` is not above 0, or above `longest`.
     """
     if not 0 < shortest <= longest:
         raise ValueError(
@@ -29,5 +29,5 @@ def step_biases(
         )
     ratio = math.log(longest / shortest)
     steps = (torch.rand(number) * ratio + math.log(shortest)).exp().clamp(min=FLOOR)
-    # The inverse of softplus, log(e^s - 1), for small s too.
+    # The inverse of softplus, log(e^s - 1), in a form that is accurate for small s.
     return steps + (-torch.expm1(-steps)).log()

@@ -1,7 +1,7 @@
-"""The frame of layers that read each token mixed with the one before it, as those of RWKV.
+"""The base class of RWKV's layers, which read each token mixed with the token before it.
 
-A row is remembered by the states of its heads and its last token. Heads are normed, with a weight
-and a bias for every channel.
+The state of a row has the states of its heads and its last token. The outputs of heads are
+normalised, with a weight and a bias for every channel.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from lra.models.ops.numerics import sum_dtype
 
 
 class LowRankMap(nn.Module):
-    """A map through few channels, initially 0, and what is added to it in float32 at least.
+    """A low-rank map base + W_up inner(W_down x), whose W_down starts at 0.
 
     Args:
-        width: Of what it reads.
-        rank: Channels between its two maps.
-        width_out: Of what it gives.
-        base: Added; None: nothing.
+        width: Number of input channels.
+        rank: Number of channels between the two maps.
+        width_out: Number of output channels.
+        base: Initial value of a parameter that is added in float32 or float64; None: no addition.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LowRankMap(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l d"], inner: nn.Module | None = None
     ) -> Float[Tensor, "b l e"]:
-        """Return the mapped tokens, between the maps passed through `inner`."""
+        """Return base + W_up inner(W_down x); an `inner` of None is the identity."""
         low = self.down(x)
         y: Tensor = self.up(low if inner is None else inner(low))
         return y if self.base is None else y.to(sum_dtype(x)) + self.base.to(sum_dtype(x))
@@ -59,7 +59,7 @@ class ShiftedMixer(Recurrence):
         self.convolutions = ShortConvolutions((), None)
 
     def normed(self, o: Float[Tensor, "b h l k"], epsilon: float) -> Float[Tensor, "b l e"]:
-        """Norm each head, and put the heads of a token one after the other."""
+        """Return the normalised outputs of all heads, joined to the width e of a token."""
         y = normed_heads(o, epsilon).transpose(1, 2).flatten(2)
         return y * self.norm_weight.to(y.dtype) + self.norm_bias.to(y.dtype)
 
@@ -77,7 +77,10 @@ class ShiftedMixer(Recurrence):
         return (*super().empty(batch_size), token)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Let only projections decay, as the code does, and the base of w learn twice as fast."""
+        """Return special training options: as in the code, only projections have weight decay.
+
+        The base of the decay w learns twice as fast.
+        """
         names = [name for name, _ in self.named_parameters() if "proj" not in name]
         special = {
             name: Tuning(weight_decay=0.0, matrix=name.endswith(".weight")) for name in names
@@ -92,7 +95,7 @@ def of_own_token(
     v: Float[Tensor, "b h l v"],
     factors: Float[Tensor, " e"],
 ) -> Float[Tensor, "b h l v"]:
-    """Return what each token reads of itself alone, its key times a factor for every channel."""
+    """Return (sum_c q_c factors_c k_c) v for each token: what it reads of its own key and value."""
     by_channel = factors.to(q.dtype).view(q.shape[1], 1, -1)
     return (q * k * by_channel).sum(-1, keepdim=True) * v
 
@@ -100,9 +103,12 @@ def of_own_token(
 def previous_tokens(
     x: Float[Tensor, "b l d"], token: Float[Tensor, "b 1 d"], borders: Borders
 ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b 1 d"]]:
-    """Return the token before each, 0 before a document's first, and the last one."""
-    whole = torch.cat((token.to(x.dtype), x), 1)
-    begins, previous = borders.begins(), whole[:, :-1]
+    """Return the token before each token of `x`, and the last token of `x`.
+
+    `token` comes before the first one. Before the first token of a later document, zeros come.
+    """
+    tokens = torch.cat((token.to(x.dtype), x), 1)
+    begins, previous = borders.begins(), tokens[:, :-1]
     if begins is not None:
         previous = previous.masked_fill(begins[..., None], 0)
-    return previous, whole[:, -1:].clone().to(token.dtype)
+    return previous, tokens[:, -1:].clone().to(token.dtype)

@@ -1,4 +1,4 @@
-"""Sums weighed with the chance that query and key collide in angular hashing, tile by tile.
+"""Sums of values, weighted by the chance that query and key collide in angular hashing.
 
     o_i = sum_j P(x_ij) v_j,   P(x) = (1 - acos(x) / pi)^tau,   x_ij the cosine of q_i and k_j
 
@@ -37,22 +37,22 @@ class Chance(NamedTuple):
     def weights(
         self, q: Float[Tensor, "r i k"], k: Float[Tensor, "r j k"]
     ) -> tuple[Float[Tensor, "r i j"], Float[Tensor, "r i j"], Float[Tensor, "r i j"]]:
-        """Return P, 1 - acos(x) / pi, and x."""
+        """Return P(x), its base 1 - acos(x) / pi, and the cosines x, for all pairs of q and k."""
         cosine = torch.bmm(q, k.mT).clamp_(-1, 1)
         base = torch.acos(cosine).mul_(-1 / math.pi).add_(1)
         return _power(base, self.tau), base, cosine
 
     def slope(self, weights: Tensor, base: Tensor, cosine: Tensor) -> Float[Tensor, "r i j"]:
-        """Return what stands for the derivative, over tau / 2 for the surrogate; may overwrite."""
+        """Return the derivative of P by x, or its surrogate, times 2 / tau; overwrites `cosine`."""
         if self.gradient == Gradient.surrogate:
             return weights
         least = torch.finfo(cosine.dtype).eps
-        steep = cosine.square_().neg_().add_(1).clamp_(min=least).rsqrt_().mul_(2 / math.pi)
-        return steep.mul_(_power(base, max(self.tau - 1, 0)))
+        factor = cosine.square_().neg_().add_(1).clamp_(min=least).rsqrt_().mul_(2 / math.pi)
+        return factor.mul_(_power(base, max(self.tau - 1, 0)))
 
 
 def _power(x: Tensor, exponent: int) -> Tensor:
-    """Return x^exponent by squaring: a seventh of the time of `pow`."""
+    """Return x^exponent by repeated squaring, which takes a seventh of the time of `pow`."""
     if not exponent:
         return torch.ones_like(x)
     y = x.clone()
@@ -66,9 +66,9 @@ def _power(x: Tensor, exponent: int) -> Tensor:
 def chance_product(
     q: Float[Tensor, "r l k"], k: Float[Tensor, "r s k"], v: Float[Tensor, "r s v"], chance: Chance
 ) -> Float[Tensor, "r l v"]:
-    """Return sums of values, weighted by the chance; queries and keys are unit vectors.
+    """Return o_i = sum_j P(q_i . k_j) v_j, tile by tile; queries and keys are unit vectors.
 
-    Autograd is not supported: see `pull_chance`.
+    Autograd is not supported; `pull_chance` computes the gradients.
     """
     o = v.new_zeros(*q.shape[:2], v.shape[-1])
     for rows, columns in tiles(q, k):

@@ -44,16 +44,19 @@ def draw_planes(
 def hash_codes(
     x: Float[Tensor, "r n k"], planes: Float[Tensor, "h k p"], tau: int
 ) -> Int[Tensor, "r m n"]:
-    """Return whole numbers of tau bits, the signs of projections. Rows run over heads first."""
+    """Return m = p / tau hash codes of each of n vectors, by signs of projections on `planes`.
+
+    A code is a whole number of tau bits. The r rows of `x` are the heads of each example.
+    """
     rows, length, width = x.shape
     heads, _, bits = planes.shape
     if not bits:
         return torch.zeros(rows, 1, length, dtype=torch.int32, device=x.device)
     hashes = bits // tau
     bit_value = 2.0 ** torch.arange(tau, dtype=x.dtype, device=x.device)
-    # Signs become numbers by a product, a few hashes at a time.
-    some = torch.eye(math.gcd(hashes, 8), dtype=x.dtype, device=x.device)
-    packing, planes = (some[:, None] * bit_value[:, None]).flatten(0, 1), planes.to(x.dtype)
+    # A matrix product packs the bits into codes, for a group of up to 8 hashes at a time.
+    group = torch.eye(math.gcd(hashes, 8), dtype=x.dtype, device=x.device)
+    packing, planes = (group[:, None] * bit_value[:, None]).flatten(0, 1), planes.to(x.dtype)
     by_head = x.view(-1, heads, length, width)
     codes = []
     for part in row_slices(length, max(64, CODE_ELEMENTS // (rows * bits))):
@@ -68,22 +71,27 @@ def sum_matches(
     values: Float[Tensor, "r s v"],
     codes: int,
 ) -> Float[Tensor, "r n v"]:
-    """Sum, over all m hashes, the values of sources with a target's code."""
+    """Return o_i = sum over m hashes and sources j of [targets_i = sources_j] values_j.
+
+    Codes are below `codes`. For each hash, a table sums the values of each code.
+    """
     rows, hashes, length = targets.shape
     width = values.shape[-1]
     out = values.new_zeros(rows, length, width)
     for part in row_slices(rows, max(1, TABLE_ELEMENTS // (codes * width))):
-        held, total = values[part], out[part].flatten(0, 1)
-        first = codes * torch.arange(held.shape[0], device=values.device)[:, None]
-        for one in range(hashes):
-            table = values.new_zeros(held.shape[0] * codes, width)
-            table.index_add_(0, (sources[part, one] + first).flatten(), held.flatten(0, 1))
-            total += table.index_select(0, (targets[part, one] + first).flatten())
+        part_values, total = values[part], out[part].flatten(0, 1)
+        first = codes * torch.arange(part_values.shape[0], device=values.device)[:, None]
+        for hash_index in range(hashes):
+            table = values.new_zeros(part_values.shape[0] * codes, width)
+            table.index_add_(
+                0, (sources[part, hash_index] + first).flatten(), part_values.flatten(0, 1)
+            )
+            total += table.index_select(0, (targets[part, hash_index] + first).flatten())
     return out
 
 
 class Sides(NamedTuple):
-    """What queries and keys bring to a sum over pairs: factors of the product, and vectors."""
+    """Tokens of one side of a sum over pairs: factors of the weights, and vectors to sum."""
 
     factors: Float[Tensor, "r l d"]
     vectors: Float[Tensor, "r l e"]
@@ -95,37 +103,46 @@ def match_sums(
     targets: Int[Tensor, "r m n"],
     sources: Int[Tensor, "r m s"],
 ) -> tuple[Float[Tensor, "r n e"], Float[Tensor, "r s e"]]:
-    """Return, over all m hashes, the sums for queries of keys' vectors, and the other way round."""
+    """Return weighted sums over all pairs of a query i and a key j with equal codes, in m hashes.
+
+    Query i gets the sum of (a_i . b_j) y_j, with factors a, b and vectors y of the keys; key j gets
+    the sum of (a_i . b_j) times the vectors of the queries.
+    """
     rows, hashes, _ = targets.shape
     split = sources.shape[2]
     both = Sides(*(torch.cat(pair, dim=1) for pair in zip(keys, queries, strict=True)))
     length, width = both.factors.shape[1:]
     device = both.factors.device
     elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
-    at_once = max(1, elements // (length * width))
+    rows_per_pass = max(1, elements // (length * width))
     out = torch.zeros_like(both.vectors)
-    for part in row_slices(rows, at_once):
-        held = Sides(*(x[part] for x in both))
-        for some in row_slices(hashes, max(1, at_once // rows)):
-            codes = torch.cat((sources[part, some], targets[part, some]), dim=2)
-            out[part] += _paired(held, codes, split)
+    for part in row_slices(rows, rows_per_pass):
+        part_sides = Sides(*(x[part] for x in both))
+        for hash_part in row_slices(hashes, max(1, rows_per_pass // rows)):
+            codes = torch.cat((sources[part, hash_part], targets[part, hash_part]), dim=2)
+            out[part] += _sum_pairs(part_sides, codes, split)
     return out[:, split:], out[:, :split]
 
 
-def _paired(both: Sides, codes: Int[Tensor, "r m l"], split: int) -> Float[Tensor, "r l e"]:
-    """Sum over a few hashes; the first `split` tokens are keys."""
+def _sum_pairs(both: Sides, codes: Int[Tensor, "r m l"], split: int) -> Float[Tensor, "r l e"]:
+    """Return the sums of `match_sums` over a few hashes; the first `split` tokens are keys.
+
+    Tokens are sorted by code and cut into chunks.
+    """
     rows, hashes, length = codes.shape
     # Stable: within a code, keys stay before queries.
     codes, order = codes.flatten(0, 1).sort(dim=1, stable=True)
-    back = torch.empty_like(order)
-    back.scatter_(1, order, torch.arange(length, device=order.device).expand_as(order))
+    positions = torch.empty_like(order)
+    positions.scatter_(1, order, torch.arange(length, device=order.device).expand_as(order))
     row = torch.arange(rows, device=order.device).repeat_interleave(hashes)[:, None]
-    flat = (order + length * row).flatten()
-    factors, vectors = (x.flatten(0, 1).index_select(0, flat).view(*order.shape, -1) for x in both)
+    sorted_rows = (order + length * row).flatten()
+    factors, vectors = (
+        x.flatten(0, 1).index_select(0, sorted_rows).view(*order.shape, -1) for x in both
+    )
     chunks = _Chunks.from_rows(factors, vectors, codes, order >= split)
     summed = (chunks.within() + chunks.across()).flatten(1, 2)
-    back += summed.shape[1] * torch.arange(len(back), device=back.device)[:, None]
-    gathered = summed.flatten(0, 1).index_select(0, back.flatten())
+    positions += summed.shape[1] * torch.arange(len(positions), device=positions.device)[:, None]
+    gathered = summed.flatten(0, 1).index_select(0, positions.flatten())
     return gathered.view(rows, hashes, length, -1).sum(1)
 
 
@@ -146,13 +163,13 @@ class _Chunks(NamedTuple):
         codes: Int[Tensor, "r l"],
         is_query: Bool[Tensor, "r l"],
     ) -> "_Chunks":
-        """Fill up with tokens of a code of their own."""
+        """Cut sorted rows into chunks; the last chunk is filled with tokens of the code -1."""
         rows, length = codes.shape
         chunk = min(CHUNK, length)
-        short = -length % chunk
-        if short:
-            factors, vectors = (F.pad(x, (0, 0, 0, short)) for x in (factors, vectors))
-            codes, is_query = F.pad(codes, (0, short), value=-1), F.pad(is_query, (0, short))
+        missing = -length % chunk
+        if missing:
+            factors, vectors = (F.pad(x, (0, 0, 0, missing)) for x in (factors, vectors))
+            codes, is_query = F.pad(codes, (0, missing), value=-1), F.pad(is_query, (0, missing))
         shape = rows, -1, chunk
         return cls(
             factors.view(*shape, factors.shape[-1]),
@@ -162,28 +179,28 @@ class _Chunks(NamedTuple):
         )
 
     def within(self) -> Float[Tensor, "r m c e"]:
-        """Sum over pairs of one chunk."""
+        """Return the sums over pairs of a query and a key in the same chunk."""
         products = self.factors @ self.factors.mT
         excluded = self.codes[..., None] != self.codes[..., None, :]
         excluded |= self.is_query[..., None] == self.is_query[..., None, :]
         return products.masked_fill_(excluded, 0) @ self.vectors
 
     def across(self) -> Float[Tensor, "r m c e"]:
-        """Sum over pairs of different chunks: the code of a border is that of both its sides."""
+        """Return the sums over pairs in different chunks, which share the code at the border."""
         first, last = self.codes[..., :1], self.codes[..., -1:]
         joined = F.pad(first[:, 1:] == last[:, :-1], (0, 0, 1, 0))
         joined_next = F.pad(joined[:, 1:], (0, 0, 0, 1))
         whole = first == last
-        # Keys stand before the queries of their code: queries meet those of chunks before, through
-        # the chunk's first code, and keys those of chunks behind, through its last.
+        # In sorted order, keys come before the queries of their code. So queries pair with keys of
+        # earlier chunks by the chunk's first code, and keys with later queries by its last code.
         keys = self.factors * (~self.is_query & (self.codes == last) & joined_next)[..., None]
         queries = self.factors * (self.is_query & (self.codes == first) & joined)[..., None]
-        before = running_sums(keys.mT @ self.vectors, (joined & whole)[..., None])
-        behind = running_sums(
+        earlier_sums = running_sums(keys.mT @ self.vectors, (joined & whole)[..., None])
+        later_sums = running_sums(
             queries.mT @ self.vectors, (joined_next & whole)[..., None], back=True
         )
-        for_queries = F.pad(before[:, :-1], (0, 0, 0, 0, 1, 0))
-        return queries @ for_queries + keys @ F.pad(behind[:, 1:], (0, 0, 0, 0, 0, 1))
+        for_queries = F.pad(earlier_sums[:, :-1], (0, 0, 0, 0, 1, 0))
+        return queries @ for_queries + keys @ F.pad(later_sums[:, 1:], (0, 0, 0, 0, 0, 1))
 
 
 def running_sums(
@@ -191,12 +208,12 @@ def running_sums(
 ) -> Float[Tensor, "r m d e"]:
     """Return y_t = x_t + goes_on_t y_(t-1), or y_(t+1) when `back`; may overwrite x.
 
-    By halving, with twice the additions of a loop, and their logarithm in steps.
+    Pairs of elements are joined recursively: twice the additions of a loop, in log2(m) steps.
     """
     count = x.shape[1] // 2
     if not count:
         return x
-    # Pairs start where the sum does; a lone end is left.
+    # With an odd number, the element at the end of the sum has no partner.
     skip = x.shape[1] % 2 if back else 0
     early, late = (slice(skip + side, skip + 2 * count, 2) for side in (0, 1))
     if back:
@@ -207,8 +224,8 @@ def running_sums(
     )
     x[:, late] = ends
     if back:
-        others, ends = (x[:, 1 - skip :: 2], goes_on[:, 1 - skip :: 2]), ends[:, 1 - skip :]
-        rest, gates = others[0][:, : ends.shape[1]], others[1][:, : ends.shape[1]]
+        ends = ends[:, 1 - skip :]
+        rest, gates = (part[:, 1 - skip :: 2][:, : ends.shape[1]] for part in (x, goes_on))
     else:
         rest, gates = x[:, 2::2], goes_on[:, 2::2]
         ends = ends[:, : rest.shape[1]]

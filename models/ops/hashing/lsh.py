@@ -39,9 +39,9 @@ class LshInputs(NamedTuple):
 
 
 class SortedLists:
-    """Queries, keys and values in their lists, pass by pass, and what hides or lowers scores.
+    """Queries, keys and values in sorted lists, and the masks and biases of their scores.
 
-    Passes take turns in the same memory: what one has taken ends with the next.
+    All passes use the same buffers: the tensors of a pass are invalid in the next pass.
     """
 
     def __init__(  # noqa: PLR0917  everything that a pass is given
@@ -62,10 +62,10 @@ class SortedLists:
         self.score_buffer, self.spare_buffer = self.u.new_empty(scores), self.u.new_empty(scores)
         slots = (step + frame.sides) * C
         self.buffers = [x.new_empty(slots, x.shape[1]) for x in (self.u, self.u, self.v)]
-        self.lowered = list(self._lowerings(count is not None, slopes))
+        self.lowered = list(self._score_changes(count is not None, slopes))
 
     def pass_inputs(self, part: slice) -> LshInputs:
-        """Gather queries, keys and values of the chunks in `part`."""
+        """Return the queries, keys and values of the m chunks in `part`."""
         frame, rules = self.frame, self.frame.rules
         seen_tokens = self.order.tokens[frame.covered(part)]
         x, k, v = (buffer[: seen_tokens.shape[0]] for buffer in self.buffers)
@@ -79,22 +79,23 @@ class SortedLists:
         tokens = seen_tokens[first : first + queries.shape[0] * queries.shape[1]]
         return LshInputs(tokens, queries, keys, frame.seen(v))
 
-    def _lowerings(
+    def _score_changes(
         self, padded: bool, slopes: Float[Tensor, " h"] | None
     ) -> Iterator[Callable[[Tensor, slice], object]]:
-        """Yield functions that mask or lower the scores of a pass, in place.
+        """Yield functions (scores, part) that mask or lower the scores of a pass, in place.
 
         Comparisons use floats: differences of whole numbers, clamped to [0, 1], are masks without a
         select, which on a CPU is several times faster than filling by a mask of booleans.
         """
         frame, rules, list_layout, like = self.frame, self.frame.rules, self.list_layout, self.u
-        pairs = partial(_pairs, frame, self.spare_buffer)  # of self it would be a cycle
+        # Not a method: a reference to self would be a cycle.
+        pairs = partial(_subtract_pairs, frame, self.spare_buffer)
         if padded or frame.length % rules.chunk:
             hidden = frame.by_list(list_layout.hidden).flatten()
             gaps = frame.seen(like.new_zeros(hidden.shape).masked_fill_(hidden, NEVER))
             yield lambda s, part: s.add_(gaps[part, None])
         if padded or frame.per_list * frame.chunks <= frame.sides:
-            # A ring shorter than what is seen: nothing is seen twice.
+            # In a ring with fewer chunks than a query reads, each chunk counts only once.
             offset = torch.arange(-rules.before, rules.after + 1, device=like.device)
             back = list_layout.ring[:, None].sub(1).clamp(max=rules.before)
             twice = (offset < -back) | (offset + back >= list_layout.ring[:, None])
@@ -115,7 +116,7 @@ class SortedLists:
             C, first = rules.chunk, rules.before * rules.chunk
             yield lambda s, _: s[..., first : first + C].diagonal(dim1=1, dim2=2).fill_(ALONE)
         elif rules.exclude_self:
-            # Another round's copy may be in sight.
+            # A query may also read its own copy of another round.
             yield lambda s, part: s.add_(
                 pairs(position, part).abs_().clamp_(max=1).sub_(1), alpha=-ALONE
             )
@@ -126,7 +127,10 @@ class SortedLists:
             yield lambda s, part: s.add_(pairs(bucket, part).abs_().clamp_(max=1), alpha=NEVER)
 
     def _repeats(self) -> Callable[[slice], Float[Tensor, "m c w"]]:
-        """Return a function that counts how often a query meets a key in all rounds, at least 1."""
+        """Return a function of `part` that counts in how many rounds a query reads each key.
+
+        The count is at least 1.
+        """
         frame, rules, like = self.frame, self.frame.rules, self.u
         slot = self.order.inverse.index_select(1, self.order.tokens)
         chunk = (slot // rules.chunk % frame.stretch).to(like.dtype)
@@ -137,23 +141,29 @@ class SortedLists:
 
         def count(part: slice) -> Tensor:
             total = like.new_zeros(())
-            for a in range(frame.rounds):
-                for b in range(frame.rounds) if rules.joint else (a,):
+            for query_round in range(frame.rounds):
+                for key_round in range(frame.rounds) if rules.joint else (query_round,):
                     distance = (
-                        frame.seen(chunk[b])[part, None]
-                        - frame.slots_by_chunk(chunk[a])[part, :, None]
+                        frame.seen(chunk[key_round])[part, None]
+                        - frame.slots_by_chunk(chunk[query_round])[part, :, None]
                     )
-                    met = distance.add_(back[part]).remainder_(ring[part]) < width[part]
+                    is_read = distance.add_(back[part]).remainder_(ring[part]) < width[part]
                     if bucket is not None:
-                        of_query, other = frame.slots_by_chunk(bucket[a]), frame.seen(bucket[b])
-                        met &= of_query[part, :, None] == other[part, None]
-                    total = total + met
+                        query_bucket, key_bucket = (
+                            frame.slots_by_chunk(bucket[query_round]),
+                            frame.seen(bucket[key_round]),
+                        )
+                        is_read &= query_bucket[part, :, None] == key_bucket[part, None]
+                    total = total + is_read
             return total.clamp(min=1)
 
         return count
 
     def weights(self, part: slice, taken: LshInputs) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
-        """Return the softmax weights within each round, and the largest score of each query."""
+        """Return the softmax weights of the chunks in `part`, and the largest score of each query.
+
+        `taken` has the inputs of the pass. The softmax runs over the keys of one round.
+        """
         s = self.score_buffer[: part.stop - part.start]
         add_product(s, taken.queries, taken.keys.mT, self.frame.rules.scale, overwrite=True)
         for lower in self.lowered:
@@ -163,9 +173,10 @@ class SortedLists:
         return s, top
 
     def weight_shares(self, tops: Float[Tensor, "n 1"], totals: Float[Tensor, "n 1"]) -> Tensor:
-        """Return each slot's share in its token's weights of all rounds; 0 for copies and padding.
+        """Return, for each of n slots, the share of its round in the softmax over all rounds.
 
-        `tops` are the largest scores, `totals` the sums of exp(score - top).
+        `tops` are the largest scores, and `totals` the sums of exp(score - top). Copies and padding
+        have a share of 0.
         """
         tokens, inverse = self.order.tokens, self.order.inverse
         top = torch.stack([tops.index_select(0, slots) for slots in inverse]).amax(0)
@@ -178,11 +189,11 @@ class SortedLists:
         frame, rules = self.frame, self.frame.rules
         by_chunk = x.view(frame.lists, frame.stretch, -1)
         ring = frame.by_list(self.list_layout.ring)
-        each = torch.arange(frame.lists, device=x.device)
+        all_lists = torch.arange(frame.lists, device=x.device)
         for step in (*range(-rules.before, 0), *range(rules.after)):
             slot = ring + step if step >= 0 else torch.full_like(ring, step)
-            by_chunk[each, slot.remainder(ring) + rules.before] += by_chunk[
-                each, slot + rules.before
+            by_chunk[all_lists, slot.remainder(ring) + rules.before] += by_chunk[
+                all_lists, slot + rules.before
             ]
         return x
 
@@ -195,16 +206,16 @@ class SortedLists:
         return total
 
 
-def _pairs(
+def _subtract_pairs(
     frame: Frame, buffer: Float[Tensor, "p c w"], x: Float[Tensor, " n"], part: slice
 ) -> Float[Tensor, "m c w"]:
-    """Write x of the key minus x of the query into a buffer, for every score of `part`."""
-    seen, of_query = frame.seen(x)[part, None], frame.slots_by_chunk(x)[part, :, None]
-    return torch.sub(seen, of_query, out=buffer[: part.stop - part.start])
+    """Return x of the key minus x of the query for every score of `part`, in `buffer`."""
+    of_keys, of_queries = frame.seen(x)[part, None], frame.slots_by_chunk(x)[part, :, None]
+    return torch.sub(of_keys, of_queries, out=buffer[: part.stop - part.start])
 
 
 def by_rows(x: Float[Tensor, "b h l k"]) -> Float[Tensor, "t k"]:
-    """Return rows, the heads of a token one after another, at least in float32."""
+    """Return `x` as t = b l h rows, the heads of a token one after another, at least in float32."""
     return (
         x.transpose(1, 2).reshape(-1, x.shape[-1]).to(torch.promote_types(x.dtype, torch.float32))
     )
@@ -232,7 +243,10 @@ class LshAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend. `remember`: whether to save what a backward pass needs."""
+        """Return the attention of sorted chunks, joined over rounds by the shares of each round.
+
+        With `remember`, the output and the shares are saved for the backward pass.
+        """
         ctx.frame, ctx.dropout = frame, dropout
         count = None if keep is None else keep.sum(1)
         dropout_masks: list[Tensor] = []
@@ -282,24 +296,26 @@ class LshAttention(torch.autograd.Function):
             for number, part in enumerate(frame.passes(u.device)):
                 taken = lists.pass_inputs(part)
                 share = share_of[part]
-                given = g.index_select(0, taken.tokens).view(*share.shape[:2], -1).mul_(share)
-                level = mean.index_select(0, taken.tokens).view_as(share).mul_(share)
-                used = weights = lists.weights(part, taken)[0]
-                scores = lists.spare_buffer[: part.stop - part.start]  # their gradient
-                torch.bmm(given, taken.values.mT, out=scores)
+                weighted_gradient = (
+                    g.index_select(0, taken.tokens).view(*share.shape[:2], -1).mul_(share)
+                )
+                weighted_mean = mean.index_select(0, taken.tokens).view_as(share).mul_(share)
+                dropped_weights = weights = lists.weights(part, taken)[0]
+                dscores = lists.spare_buffer[: part.stop - part.start]  # their gradient
+                torch.bmm(weighted_gradient, taken.values.mT, out=dscores)
                 if ctx.dropout:
                     factor = dropout_masks[number] * (1 / (1 - ctx.dropout))
-                    used = weights * factor
-                    scores *= factor
-                scores.sub_(level).mul_(weights)
-                torch.bmm(scores, taken.keys, out=frame.slots_by_chunk(dq)[part])
+                    dropped_weights = weights * factor
+                    dscores *= factor
+                dscores.sub_(weighted_mean).mul_(weights)
+                torch.bmm(dscores, taken.keys, out=frame.slots_by_chunk(dq)[part])
                 first = frame.covered(part).start
                 for step in range(frame.sides + 1):
                     rows = slice(first + step * C, first + step * C + len(taken.tokens))
                     columns = slice(step * C, (step + 1) * C)
                     for target, w, x, alpha in (
-                        (dk, scores, taken.queries, rules.scale),
-                        (dv, used, given, 1.0),
+                        (dk, dscores, taken.queries, rules.scale),
+                        (dv, dropped_weights, weighted_gradient, 1.0),
                     ):
                         add_product(target[rows].view(x.shape), w[:, :, columns].mT, x, alpha)
             du, by_key = lists.gather(dq), lists.gather(lists.fold(dk))
@@ -318,7 +334,7 @@ class LshAttention(torch.autograd.Function):
 
 
 def by_token(keep: Bool[Tensor, "b l"], frame: Frame) -> Bool[Tensor, "t 1"]:
-    """Repeat for each head."""
+    """Return `keep` as a column of t = b l h rows, repeated for each head."""
     return keep[:, :, None].expand(-1, -1, frame.heads).reshape(-1, 1)
 
 
@@ -332,15 +348,15 @@ def lsh_attention(
     slopes: Float[Tensor, " h"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend, with `u` as queries and its unit vectors as keys.
+    """Return LSH attention with queries `u` and keys u / |u|, over r rounds of hashing.
 
     Args:
         u: Shared queries and keys.
         v: Values.
-        buckets: Of every token in each round.
-        rules: Who sees whom.
-        keep: False for tokens to hide, and whose own output is 0.
-        slopes: By how much scores fall per position of distance, by head.
+        buckets: The bucket of every token in each round.
+        rules: Which tokens a query attends to.
+        keep: False for hidden tokens, whose output is 0; None: all tokens are real.
+        slopes: ALiBi's factor of each head, by which distances lower scores; None: no ALiBi.
         dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
     """
     batch, heads, rounds, length = buckets.shape

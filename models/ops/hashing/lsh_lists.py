@@ -1,12 +1,12 @@
-"""Hashing, and sorting into rings of chunks.
+"""Hashing of tokens to buckets, and sorting of tokens into lists of chunks.
 
-A round of hashing sends every token to a bucket. Sorted by (bucket, position) and cut into chunks
-of C, a chunk sees itself and its neighbours. Sorted tokens lie in lists: all rounds of an example
-and head one after another (joint), or a list per round. A list is a ring: what comes before its
-first chunk is its last one. In memory a list is a stretch of chunks, `before` copies of its end
-in front and `after` copies of its beginning behind, so that what a chunk sees is a strided view.
-Padding is in no list, and the last chunk of a round may be short: a row of t real tokens has the
-same ceil(t / C) chunks a round however long the tensor is.
+A round of hashing sends every token to a bucket. Tokens are sorted by (bucket, position) and cut
+into chunks of C tokens, and each chunk attends to itself and its neighbours. Sorted tokens lie in
+lists: all rounds of an example and head one after another (joint), or one list per round. A list is
+a ring: before its first chunk comes its last one. In memory, `before` copies of its end precede a
+list and `after` copies of its beginning follow it, so that the keys of a chunk are a strided view.
+Padding is in no list, and the last chunk of a round may be short: a row of t real tokens has
+ceil(t / C) chunks per round, independently of the length of the tensor.
 
 Axis letters besides the project's: r rounds, n slots in all lists, s slots of one list, m chunks
 that attend, c tokens of a chunk, w tokens that it sees, t = b l h tokens of all heads.
@@ -50,9 +50,10 @@ class Rules(NamedTuple):
 def hash_buckets(
     u: Float[Tensor, "b h l k"], rotations: Float[Tensor, "r h k f"], factors: list[int]
 ) -> Int[Tensor, "b h r l"]:
-    """Return buckets 0 … product(factors) - 1: angular hashing, factor by factor.
+    """Return the bucket of every token in each of r rounds of angular hashing.
 
-    Each factor f owns f / 2 columns R of the rotations and contributes argmax [u R, -u R].
+    Each factor f uses f / 2 columns R of the rotations and gives argmax [u R, -u R], a number below
+    f. The bucket combines these numbers, so that it is below the product of the factors.
     """
     rounds, _, _, columns = rotations.shape
     with torch.no_grad(), full_precision(u):
@@ -71,11 +72,11 @@ class ListLayout(NamedTuple):
     """The contents of each slot of a list; one row serves all if no row has padding."""
 
     token: Int[Tensor, "#b s"]
-    """Index into the rounds of a list, one after another, each sorted."""
+    """Index of the slot's token in the sorted rounds of the list, one round after another."""
     hidden: Bool[Tensor, "#b s"]
-    """Seen by no query."""
+    """True where no query may read the slot."""
     mute: Bool[Tensor, "#b s"]
-    """Makes no query: a copy, or hidden."""
+    """True where the slot is a copy or hidden, so that its output is ignored."""
     ring: Int[Tensor, "#b"]
     """Number of chunks in the list."""
 
@@ -125,17 +126,17 @@ class Frame(NamedTuple):
         return self.lists * self.stretch - self.sides
 
     def list_layout(self, count: Int[Tensor, " b"] | None, device: torch.device) -> ListLayout:
-        """Lay out a list for rows of `count` real tokens."""
+        """Return the contents of a list's slots, for rows of `count` real tokens; None: all."""
         C, before, after = self.rules.chunk, self.rules.before, self.rules.after
         real = torch.full((1,), self.length, device=device) if count is None else count
         chunks = (-(-real // C)).clamp(min=1)[:, None]
         ring = chunks * self.per_list
         step = torch.arange(self.stretch, device=device) - before
-        here = step.remainder(ring)
-        offset = (here % chunks)[..., None] * C + torch.arange(C, device=device)
+        ring_chunk = step.remainder(ring)
+        offset = (ring_chunk % chunks)[..., None] * C + torch.arange(C, device=device)
         hidden = (offset >= real[:, None, None]) | (step >= ring + after)[..., None]
         copied = ((step < 0) | (step >= ring))[..., None]
-        token = (here // chunks)[..., None] * self.length + offset.clamp(max=self.length - 1)
+        token = (ring_chunk // chunks)[..., None] * self.length + offset.clamp(max=self.length - 1)
         mute = hidden | copied
         return ListLayout(token.flatten(1), hidden.flatten(1), mute.flatten(1), ring[:, 0])
 
@@ -153,20 +154,20 @@ class Frame(NamedTuple):
         return x[self.rules.before : self.rules.before + self.blocks]
 
     def slots_by_chunk(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m c *k"]:
-        """View slots (of a pass, or all) by chunk of queries."""
+        """View slots (of a pass, or all) as m chunks with c queries each."""
         C = self.rules.chunk
         blocks, first = x.shape[0] // C - self.sides, self.rules.before * C
         return x[first : first + blocks * C].view(blocks, C, *x.shape[1:])
 
     def seen(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m w *k"]:
-        """View slots (of a pass, or all) by the keys of each chunk; neighbours overlap."""
+        """View slots (of a pass, or all) as the w keys of each of m chunks; neighbours overlap."""
         C, strides = self.rules.chunk, x.stride()
         blocks = x.shape[0] // C - self.sides
         shape = (blocks, (self.sides + 1) * C, *x.shape[1:])
         return x.as_strided(shape, (C * strides[0], *strides))
 
     def step(self, device: torch.device) -> int:
-        """Return how many chunks make a pass."""
+        """Return the number of chunks in a pass, so that its scores fit into the cache."""
         elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
         scores = self.rules.chunk**2 * (self.sides + 1)
         return -(-self.blocks // max(1, round(self.blocks * scores / elements)))
@@ -196,7 +197,10 @@ class Order(NamedTuple):
 def arrange(
     buckets: Int[Tensor, "b h r l"], count: Int[Tensor, " b"] | None, frame: Frame
 ) -> Order:
-    """Sort tokens by (bucket, position) and lay them out. Padding is in the largest bucket."""
+    """Return the token of each slot, after sorting by (bucket, position) in every round.
+
+    `count` is the number of real tokens per row; None: all. Padding is in the largest bucket.
+    """
     batch, heads, rounds, length = buckets.shape
     device, C = buckets.device, frame.rules.chunk
     values, order = buckets.sort(dim=-1, stable=True)
@@ -209,11 +213,11 @@ def arrange(
     tokens = (example * length + token) * heads + head
 
     # Rounds of a list follow each other without a gap between their chunks.
-    number = torch.arange(rounds, device=device)[:, None]
-    first = (row * (rounds // frame.per_list) + number // frame.per_list) * frame.stretch
+    round_number = torch.arange(rounds, device=device)[:, None]
+    first_slot = (row * (rounds // frame.per_list) + round_number // frame.per_list) * frame.stretch
     chunks = list_layout.ring[:, None, None, None] // frame.per_list
-    first = (first + frame.rules.before + number % frame.per_list * chunks) * C
-    slot = (first + torch.arange(length, device=device)).expand(order.shape)
+    first_slot = (first_slot + frame.rules.before + round_number % frame.per_list * chunks) * C
+    slot = (first_slot + torch.arange(length, device=device)).expand(order.shape)
     inverse = torch.empty_like(order).scatter_(3, order, slot)
 
     by_token = inverse.permute(2, 0, 3, 1).flatten(1).int()
@@ -221,5 +225,5 @@ def arrange(
         return Order(tokens.flatten().int(), by_token, None)
     starts = values.new_zeros(values.shape)
     starts[..., 1:] = values[..., 1:] != values[..., :-1]
-    bucket = (starts.cumsum(-1) + number * length).view(by_list.shape).gather(2, index)
+    bucket = (starts.cumsum(-1) + round_number * length).view(by_list.shape).gather(2, index)
     return Order(tokens.flatten().int(), by_token, bucket.flatten().int())

@@ -1,4 +1,4 @@
-"""Softmax attention through a hierarchy of clusters: blocks near by, joined level by level.
+"""Softmax attention through a hierarchy of clusters, whose levels are joined into one softmax.
 
 `lra.models.ops.hierarchical.clusters` says how a sequence becomes such a hierarchy. Weights are
 kept for the backward pass, 5 C per token and head (causal: 3 C), with C clusters to a block.
@@ -47,14 +47,17 @@ class _Work(NamedTuple):
         return used
 
 
-def _attend(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
-    """Attend within one stretch."""
+def _attend_blocks(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
+    """Return the attention of each block of one stretch to its neighbours, before levels join.
+
+    `logarithms` has the logarithm of each cluster's size, which is added to its scores.
+    """
     stretch, (q, k, v) = work.stretch, work.qkv
     queries = q[1:-1]
     parts = zip(work.plan.patterns(stretch, queries), stretch.near(logarithms), strict=True)
     weights = [pattern + size.mT for pattern, size in parts]
-    for scores, part in zip(weights, stretch.biases_by_reach(work.bias), strict=False):
-        scores.add_(part[stretch.head(queries.device)])
+    for scores, bias_part in zip(weights, stretch.biases_by_reach(work.bias), strict=False):
+        scores.add_(bias_part[stretch.head(queries.device)])
     for scores, key in zip(weights, stretch.near(k), strict=True):
         add_product(scores, queries, key.mT, work.scale)
     top = weights[0].amax(-1, keepdim=True)
@@ -63,41 +66,52 @@ def _attend(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
     total, dropout_masks = torch.zeros_like(top), []
     out = work.scratch(q, v.shape[2])[1:-1]
     for index, (scores, value) in enumerate(zip(weights, stretch.near(v), strict=True)):
-        used = scores.sub_(top).exp_()
-        total += used.sum(-1, keepdim=True)
+        dropped_weights = scores.sub_(top).exp_()
+        total += dropped_weights.sum(-1, keepdim=True)
         if work.dropout:
             dropout_masks.append(
-                torch.empty_like(used, dtype=torch.bool).bernoulli_(1 - work.dropout)
+                torch.empty_like(dropped_weights, dtype=torch.bool).bernoulli_(1 - work.dropout)
             )
-            used = used * dropout_masks[-1]
-        add_product(out, used, value, 1 / (1 - work.dropout), overwrite=not index)
+            dropped_weights = dropped_weights * dropout_masks[-1]
+        add_product(out, dropped_weights, value, 1 / (1 - work.dropout), overwrite=not index)
     return _Local(out, top, total, weights, dropout_masks)
 
 
-def _pull(
+def _pull_stretch(
     work: _Work,
     given: Float[Tensor, "n c v"],
     balance: Float[Tensor, "m c 1"],
     weights: list[Float[Tensor, "m c _"]],
     dropout_masks: list[Bool[Tensor, "m c _"]],
 ) -> list[Float[Tensor, "n c _"]]:
-    """Return the gradients of queries, keys and values; add that of the bias; use up `given`."""
+    """Return the gradients of queries, keys and values of one stretch; overwrite `given`.
+
+    Args:
+        work: The stretch and its inputs; the gradient of the bias is added to `work.bias`.
+        given: Gradient of each block's result.
+        balance: That gradient times the result, summed over channels.
+        weights: Softmax weights by reach.
+        dropout_masks: Dropout masks by reach.
+    """
     stretch, (q, k, v) = work.stretch, work.qkv
-    scores, used = [torch.bmm(given[1:-1], value.mT) for value in stretch.near(v)], weights
+    dscores, dropped_weights = (
+        [torch.bmm(given[1:-1], value.mT) for value in stretch.near(v)],
+        weights,
+    )
     if work.dropout:
-        factors = [each * (1 / (1 - work.dropout)) for each in dropout_masks]
-        used = [each * factor for each, factor in zip(weights, factors, strict=True)]
-        scores = [each.mul_(factor) for each, factor in zip(scores, factors, strict=True)]
-    for each, weight in zip(scores, weights, strict=True):
-        each.sub_(balance).mul_(weight)
-    for part, each in zip(stretch.biases_by_reach(work.bias), scores, strict=False):
-        mine = torch.arange(stretch.heads, device=q.device)[:, None] == stretch.head(q.device)
-        part.add_((mine.to(q.dtype) @ each.flatten(1)).view(part.shape))
-    dv = stretch.put_sums(work.scratch(v, v.shape[2]), used, given[1:-1])
+        factors = [mask * (1 / (1 - work.dropout)) for mask in dropout_masks]
+        dropped_weights = [weight * factor for weight, factor in zip(weights, factors, strict=True)]
+        dscores = [dscore.mul_(factor) for dscore, factor in zip(dscores, factors, strict=True)]
+    for dscore, weight in zip(dscores, weights, strict=True):
+        dscore.sub_(balance).mul_(weight)
+    for dbias, dscore in zip(stretch.biases_by_reach(work.bias), dscores, strict=False):
+        of_head = torch.arange(stretch.heads, device=q.device)[:, None] == stretch.head(q.device)
+        dbias.add_((of_head.to(q.dtype) @ dscore.flatten(1)).view(dbias.shape))
+    dv = stretch.put_sums(work.scratch(v, v.shape[2]), dropped_weights, given[1:-1])
     dq = given if given.shape == q.shape else torch.empty_like(q)
-    for index, (each, key) in enumerate(zip(scores, stretch.near(k), strict=True)):
-        add_product(dq[1:-1], each, key, work.scale, overwrite=not index)
-    dk = stretch.put_sums(work.scratch(k, k.shape[2]), scores, q[1:-1], work.scale)
+    for index, (dscore, key) in enumerate(zip(dscores, stretch.near(k), strict=True)):
+        add_product(dq[1:-1], dscore, key, work.scale, overwrite=not index)
+    dk = stretch.put_sums(work.scratch(k, k.shape[2]), dscores, q[1:-1], work.scale)
     return [dq, dk, dv]
 
 
@@ -127,7 +141,7 @@ class _HierarchicalAttention(torch.autograd.Function):
             lifted = [plan.lift(x, shares) for x, shares in sides]
             parts = zip(plan.stretches, *lifted, plan.logarithms(counts), strict=True)
             by_stretch = [
-                _attend(_Work(plan, stretch, qkv, bias, scale, dropout), sizes)
+                _attend_blocks(_Work(plan, stretch, qkv, bias, scale, dropout), sizes)
                 for stretch, *qkv, sizes in parts
             ]
             outs, tops, totals = (
@@ -170,7 +184,7 @@ class _HierarchicalAttention(torch.autograd.Function):
                     [*islice(rest, count * bool(ctx.dropout))],
                 )
                 work = _Work(plan, stretch, qkv, dbias, ctx.scale, ctx.dropout)
-                pulled.append(_pull(work, given, balance, weights, dropout_masks))
+                pulled.append(_pull_stretch(work, given, balance, weights, dropout_masks))
             sides = zip(
                 zip(*pulled, strict=True), (query_shares, key_shares, key_shares), strict=True
             )
@@ -192,7 +206,7 @@ def hierarchical_attention(
     bias: Float[Tensor, "h c s"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend to near tokens exactly, and to clusters of far tokens.
+    """Return softmax attention with exact keys near by, and means of clusters farther away.
 
     Args:
         q: Queries.

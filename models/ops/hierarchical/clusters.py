@@ -1,18 +1,17 @@
-"""How a sequence becomes a hierarchy of clusters, laid out for batched matrix products.
+"""A hierarchy of clusters of a sequence, stored for batched matrix products.
 
-Level 0 are the tokens, level i the means of pairs of level i - 1: clusters of 2^i tokens, aligned
-at the first token. Every level is cut into blocks of C clusters. At level 0 a block sees itself and
-its neighbours; above, only its neighbours, less the quadrant between the adjacent halves, which the
-level below has seen. So each pair of tokens meets at one level, and levels are added until every
-block is the neighbour of every other.
+Level 0 has the tokens, and level i the means of pairs of level i - 1: clusters of 2^i tokens,
+counted from the first token. Every level is cut into blocks of C clusters. At level 0, a block
+attends to itself and its neighbours. Above, it attends only to its neighbours, without the quadrant
+between their adjacent halves, which the level below covers. So each pair of tokens is covered by
+one level, and levels are added until every block is the neighbour of every other.
 
-All rows (one per example and head) lie one after another in a buffer of blocks, all levels above 0
-in a second one, with an empty block between any two stretches. The neighbour of a block is then its
-neighbour in the buffer: nothing is gathered, and the products of all levels, heads and examples
-are one batch. A block that is only in part filled goes on with empty clusters; nothing else is
-added to a length that does not divide.
+All rows (one per example and head) lie one after another in a buffer of blocks, and all levels
+above 0 in a second buffer, with an empty block after each level of a row. Neighbouring blocks are
+then neighbours in the buffer: nothing is gathered, and all levels, heads and examples are one batch
+of products. The last block of a level is filled with empty clusters.
 
-On a CPU new memory costs more than the arithmetic on it: what can be overwritten is.
+Buffers are overwritten where possible, because on a CPU new memory takes more time than arithmetic.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -24,7 +23,7 @@ from torch import Tensor
 from lra.models.ops.numerics import NEVER, add_product, sum_dtype
 
 Shares: TypeAlias = list[Float[Tensor, "#b 1 _ 1"]]
-"""By level: what the second half of a cluster contributes to it; the first half gives the rest."""
+"""By level: the share of the second half in a cluster's mean; the first half has the rest."""
 
 
 def halves(level: Float[Tensor, "b h i w"]) -> tuple[Tensor, Tensor]:
@@ -46,7 +45,7 @@ class Stretch(NamedTuple):
     levels: tuple[int, ...]
     """Number of blocks of each level."""
     reaches: tuple[tuple[int, int], ...]
-    """Neighbours that a block sees: the first, counted from itself, and how many."""
+    """Groups of blocks that a block attends to: offset of the first from itself, and number."""
 
     @property
     def query_blocks(self) -> int:
@@ -93,9 +92,9 @@ class Stretch(NamedTuple):
         blocks have the same key. Keys that no block attends to keep their contents.
         """
         steps = [
-            (first + i + 1, piece)
-            for (first, _), each in zip(self.reaches, weights, strict=True)
-            for i, piece in enumerate(torch.split(each, self.block, dim=2))
+            (first + offset_in_reach + 1, piece)
+            for (first, _), weight in zip(self.reaches, weights, strict=True)
+            for offset_in_reach, piece in enumerate(torch.split(weight, self.block, dim=2))
         ]
         furthest = steps[-1][0]
         buffer[:furthest].zero_()
@@ -129,7 +128,7 @@ class Plan(NamedTuple):
 
     @classmethod
     def for_length(cls, batch: int, heads: int, length: int, block: int, *, causal: bool) -> "Plan":
-        """Return the plan for blocks of `block` clusters, an even number."""
+        """Return the plan of a sequence of `length` tokens, with blocks of `block` clusters."""
         levels = [-(-length // block)]
         while levels[-1] > 2:
             levels.append(-(-levels[-1] // 2))
@@ -172,10 +171,10 @@ class Plan(NamedTuple):
         return by_level
 
     def shares(self, counts: list[Float[Tensor, "#b 1 _ 1"]]) -> tuple[Shares, Shares]:
-        """Return the shares for queries, and for keys and values.
+        """Return the shares of second halves in clusters of queries, and of keys and values.
 
-        Clusters are means of their real tokens. A causal query is the first real token instead: a
-        mean would depend on later ones.
+        Clusters are means of their real tokens. In causal models, a cluster's query is its first
+        real token, because a mean would depend on later tokens.
         """
         pairs = [halves(count) for count in counts[:-1]]
         means = [second / (first + second).clamp(min=1) for first, second in pairs]
@@ -206,7 +205,7 @@ class Plan(NamedTuple):
         return buffer
 
     def lift(self, fine: Float[Tensor, "n c w"], shares: Shares) -> list[Float[Tensor, "_ c w"]]:
-        """Return the buffers of all levels, computed from that of level 0."""
+        """Return the buffers of all levels; a cluster is the weighted mean of its two halves."""
         buffers = [fine, *(each.buffer(fine, fine.shape[2]) for each in self.stretches[1:])]
         levels = self.views(buffers)
         for below, level, share in zip(levels, levels[1:], shares, strict=False):
@@ -216,7 +215,10 @@ class Plan(NamedTuple):
     def lower(
         self, buffers: list[Float[Tensor, "_ c w"]], shares: Shares
     ) -> Float[Tensor, "b h l w"]:
-        """Return the gradient at level 0, given those at all levels; overwrites them."""
+        """Return the gradient of level 0, to which those of all other levels are passed down.
+
+        The buffers are overwritten.
+        """
         levels = self.views(buffers)
         for below, level, share in reversed([*zip(levels, levels[1:], shares, strict=False)]):
             first, second = halves(below)
@@ -232,13 +234,17 @@ class Plan(NamedTuple):
         tops: list[Float[Tensor, "_ c 1"]],
         totals: list[Float[Tensor, "_ c 1"]],
     ) -> list[Float[Tensor, "_ c 1"]]:
-        """Join what the levels found, from the top down and in place: `outs` become results.
+        """Join the softmax of all levels, from the top level down, and overwrite `outs` with it.
 
-        Each level found `outs` and the sum of weights `totals`, both relative to the exponential
-        of `tops`: softmax over disjoint sets of keys. `tops` become the factors by which `outs`
-        were multiplied. Returns by what each cluster multiplied the result of the level above.
+        Args:
+            outs: Weighted sums of values of each level, relative to exp(tops).
+            tops: Largest score of each query; overwritten with the factors of `outs`.
+            totals: Sums of weights of each level, relative to exp(tops).
+
+        Returns:
+            The factor by which each cluster multiplied the result of the level above.
         """
-        # Lifted above NEVER: what a query finds where it may not look then counts for nothing.
+        # Clamped above NEVER, so that levels without visible keys get a weight of 0.
         sums = [
             total.log_().add_(top).clamp_(min=NEVER / 2)
             for total, top in zip(totals, tops, strict=True)
@@ -265,9 +271,10 @@ class Plan(NamedTuple):
         o: Float[Tensor, "b h l v"],
         inherited: list[Float[Tensor, "_ c 1"]],
     ) -> tuple[list[Float[Tensor, "_ c v"]], list[Float[Tensor, "_ c 1"]]]:
-        """Return the gradient of every cluster's result, and that times the result.
+        """Return the gradient of each cluster's result, and the sum of this gradient times o.
 
-        A cluster is given the sum of what its tokens give it: `join`, the other way up.
+        This reverses `join`: from the tokens up, each cluster gets the sum over its two halves,
+        multiplied by the factors `inherited`.
         """
         given = [self.lay_out(gradient, None)]
         given += [each.buffer(given[0], gradient.shape[-1]) for each in self.stretches[1:]]

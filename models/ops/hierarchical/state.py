@@ -1,12 +1,12 @@
-"""What a causal hierarchy of clusters remembers along time, and how one more token is attended to.
+"""The state of a causal hierarchy of clusters along time, and the attention of the next token.
 
-A token sees, at level 0, its own block and the one before; at a level above, the one before alone,
-less a quadrant: see `lra.models.ops.hierarchical.clusters`. So two blocks of C clusters per level
-are enough: the last one that is full and the one that is being filled, each cluster as the sum of
-its tokens. Block B of a level stands in half B mod 2 of its slots, so nothing is ever moved; what a
-slot held two blocks ago is masked until a new cluster begins there. Of the queries, the last first
-token of a cluster is kept per level. All levels together are one softmax, a cluster of 2^a tokens
-counting 2^a times.
+At level 0, a token attends to its own block and the block before; at higher levels only to the
+block before, without a quadrant (see `lra.models.ops.hierarchical.clusters`). So the state stores
+two blocks of C clusters per level: the last full block, and the block that is being filled. Each
+cluster is the sum of its tokens. Block B of a level is in half B mod 2 of the level's slots, so
+that nothing is moved; old clusters are masked until new ones replace them. For each level, the
+state also stores the query of the first token of the current cluster. All levels form one softmax,
+in which a cluster of 2^a tokens counts 2^a times.
 
 State: `(keys, values, queries, seen)` with shapes (b, h, levels, 2 C, k), (b, h, levels, 2 C, v),
 (b, h, levels, k) and (b,), zeros = empty. Rows may be at different positions.
@@ -61,7 +61,7 @@ def state_behind(
     k: Float[Tensor, "b h l k"],
     v: Float[Tensor, "b h l v"],
 ) -> ClusterState:
-    """Return the state after a whole prompt, given an empty state."""
+    """Return the state after all l tokens of a prompt; `state` must be empty."""
     length, (levels, slots) = q.shape[2], state.keys.shape[2:4]
     block = slots // 2
     sums = [F.pad(x, (0, 0, 0, state.capacity - length)) for x in (k, v)]
@@ -73,7 +73,7 @@ def state_behind(
         block_index = last // block
         for side, by_level in zip(sums, stored, strict=True):
             blocks = torch.unflatten(side, 2, (-1, block))
-            # in block 0 there is none before: what is taken instead is masked
+            # Block 0 has no block before it: the block taken instead is masked.
             pair = (
                 blocks[:, :, block_index],
                 blocks[:, :, block_index - 1 if block_index else block_index + 1],
@@ -100,9 +100,10 @@ def attend_next(
     bias: Float[Tensor, "h c _"] | None = None,
     dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "b h v"], ClusterState]:
-    """Attend from the next token to itself and the remembered clusters; return o and state.
+    """Return the output of the next token, which attends to itself and to the state's clusters.
 
-    Arguments as in `hierarchical_attention`.
+    The new state, with the token added, is also returned. Arguments are as in
+    `hierarchical_attention`.
     """
     levels, slots = state.keys.shape[2:4]
     block = slots // 2
@@ -110,28 +111,30 @@ def attend_next(
     cluster = state.seen[:, None] // size
     begins = state.seen[:, None] % size == 0
     slot = torch.arange(slots, device=q.device)
-    here = (slot == (cluster % slots)[..., None])[:, None, ..., None]
-    restarts = here & begins[:, None, :, None, None]
+    is_current = (slot == (cluster % slots)[..., None])[:, None, ..., None]
+    restarts = is_current & begins[:, None, :, None, None]
 
-    def added(sums: Tensor, x: Tensor) -> Tensor:
-        return sums.masked_fill(restarts, 0) + here * x[:, :, None, None].to(sums.dtype)
+    def add_token(sums: Tensor, x: Tensor) -> Tensor:
+        return sums.masked_fill(restarts, 0) + is_current * x[:, :, None, None].to(sums.dtype)
 
-    keys, values = added(state.keys, k), added(state.values, v)
+    keys, values = add_token(state.keys, k), add_token(state.values, v)
     first = begins[:, None, :, None]
     queries = torch.where(first, q[:, :, None].to(state.queries.dtype), state.queries)
 
-    inside, column = cluster % block, slot % block
+    index_in_block, column = cluster % block, slot % block
     same_block = slot // block == (cluster // block % 2)[..., None]
-    before = ~same_block & (cluster >= block)[..., None]
-    seen_below = (inside < block // 2)[..., None] & (column >= block // 2)
-    visible = before & ~seen_below
-    visible[:, 0] = before[:, 0] | same_block[:, 0] & (column <= inside[:, :1])
+    in_previous_block = ~same_block & (cluster >= block)[..., None]
+    covered_below = (index_in_block < block // 2)[..., None] & (column >= block // 2)
+    visible = in_previous_block & ~covered_below
+    visible[:, 0] = in_previous_block[:, 0] | same_block[:, 0] & (column <= index_in_block[:, :1])
 
     share = (1 / size.to(keys.dtype))[:, None, None]
     scores = ((keys * share) @ queries[..., None])[..., 0] * q.shape[-1] ** -0.5
     scores = scores + size.to(keys.dtype).log()[:, None]
     if bias is not None:
-        scores = scores + bias[:, inside[..., None], column + block * same_block].transpose(0, 1)
+        scores = scores + bias[:, index_in_block[..., None], column + block * same_block].transpose(
+            0, 1
+        )
     scores = scores.masked_fill(~visible[:, None], torch.finfo(scores.dtype).min)
     weights = F.dropout(scores.flatten(2).softmax(-1), dropout)
     o = (weights[:, :, None] @ (values * share).flatten(2, 3))[:, :, 0]

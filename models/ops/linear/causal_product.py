@@ -65,13 +65,13 @@ class _Levels(NamedTuple):
     last: Float[Tensor, "b h"]
 
 
-def _levels(
+def _relative_weights(
     log: Float[Tensor, "b h n c"], keep: Bool[Tensor, "b n c"] | None, memory: Memory
 ) -> _Levels:
-    # An empty memory is recognised by its sums: the largest feature of the largest key is 1.
-    """Return the weights of keys relative to running maxima of their logarithms, by chunk."""
-    seen = memory.sums[..., -1].abs().amax(-1) > 0
-    before = memory.level.masked_fill(~seen, -torch.inf)[..., None]
+    """Return the weights of keys relative to running maxima of their logarithms `log`, by chunk."""
+    # A memory with keys has sums above 0, because the largest feature of the largest key is 1.
+    has_keys = memory.sums[..., -1].abs().amax(-1) > 0
+    before = memory.level.masked_fill(~has_keys, -torch.inf)[..., None]
     if keep is not None:
         log = log.masked_fill(~keep[:, None], -torch.inf)
     running = torch.maximum(log.flatten(2).cummax(-1).values, before).view(*log.shape)
@@ -102,15 +102,20 @@ class _Rows(NamedTuple):
         return _Rows(self.q[:, :, rows], self.k[:, :, rows], self.v[:, :, rows], keep)
 
 
-def _cuts(q: Float[Tensor, "b h l k"], maps: FeatureMaps, chunk: int) -> list[tuple[slice, int]]:
-    """Return the blocks of a sequence: a single block if it is so short that calls cost most."""
-    most = SMALL if device_kind(q.device) == "cpu" else CPU_BLOCK
-    uncut = math.prod(q.shape[:3]) * maps.width <= most
+def _cut_blocks(
+    q: Float[Tensor, "b h l k"], maps: FeatureMaps, chunk: int
+) -> list[tuple[slice, int]]:
+    """Return the slice of each block of the sequence, and its chunk size.
+
+    A short sequence is one block, because calls would take more time than arithmetic.
+    """
+    largest = SMALL if device_kind(q.device) == "cpu" else CPU_BLOCK
+    uncut = math.prod(q.shape[:3]) * maps.width <= largest
     return spans(q.shape[2], chunk, block_rows(q, maps.width), uncut=uncut)
 
 
 class _Block(NamedTuple):
-    """Everything that forward and backward need of n chunks of c rows in each of b h sequences.
+    """The tensors of one block that forward and backward use: n chunks of c rows per sequence.
 
     All chunks of all sequences lie one after another along the first axis of a batched product.
     """
@@ -122,7 +127,7 @@ class _Block(NamedTuple):
     values: Float[Tensor, "bhn c w"]
     """[v 1], zero for padding."""
     carried: Float[Tensor, "bhn c w"]
-    """The same, as it enters the sums."""
+    """`values`, weighted as they enter the sums."""
     mask: Float[Tensor, "bhn c 1"] | None
     scores: Float[Tensor, "bhn c c"]
     states: Float[Tensor, "bhn m w"]
@@ -132,12 +137,12 @@ class _Block(NamedTuple):
     """After the block."""
 
 
-def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block:
+def _make_block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block:
     """Compute the features, scores and states of the chunks in `rows`, after `memory`."""
     dtype = memory.sums.dtype
     b, h, _, width = rows.v.shape
     layout = (b, h, -1, chunk)
-    # One copy here, if any, instead of one in each product.
+    # Contiguous, so that the products below need no copies.
     q, k = (
         x.view(*layout, x.shape[3]).to(dtype, memory_format=torch.contiguous_format)
         for x in rows[:2]
@@ -154,7 +159,7 @@ def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block
     scores = torch.bmm(phi_q, phi_k.mT)
     levels, carried, last = None, values, memory.level
     if log is not None:
-        levels = _levels(log, keep, memory)
+        levels = _relative_weights(log, keep, memory)
         scores *= levels.pair
         carried, last = values * levels.key, levels.last
     gained = torch.bmm(phi_k.mT, carried).view(b, h, -1, *memory.sums.shape[2:])
@@ -166,7 +171,7 @@ def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block
 
 
 class _CausalProduct(torch.autograd.Function):
-    """Forward from the first block to the last, backward from the last to the first."""
+    """`apply(q, k, v, keep, sums, level, maps, chunk)` of `causal_product`, block by block."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
@@ -185,9 +190,9 @@ class _CausalProduct(torch.autograd.Function):
         whole, memory = _Rows(q, k, v, keep), Memory(sums, level)
         memories: list[Tensor] = []
         with full_precision(q):
-            for rows, size in _cuts(q, maps, chunk):
+            for rows, size in _cut_blocks(q, maps, chunk):
                 memories.extend(memory)  # += does not compile before PyTorch 2.13
-                block = _block(whole.select(rows), memory, maps.at_rows(rows), size)
+                block = _make_block(whole.select(rows), memory, maps.at_rows(rows), size)
                 total = torch.bmm(block.phi_q, block.states)
                 if block.levels is not None:
                     total *= block.levels.past
@@ -203,7 +208,7 @@ class _CausalProduct(torch.autograd.Function):
         ctx.maps, ctx.chunk = maps, chunk
         ctx.save_for_backward(q, k, v, keep, o, inverse, *memories)
         ctx.set_materialize_grads(False)
-        # The level is a mere reference: the sums it belongs to make up for any change of it.
+        # The level gets no gradient, because the result does not depend on this reference.
         final = Memory(memory.sums.clone(), memory.level.clone())
         ctx.mark_non_differentiable(final.level, inverse)
         return o, *final, inverse
@@ -221,15 +226,15 @@ class _CausalProduct(torch.autograd.Function):
             dsums = torch.zeros_like(memories[0])
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         whole = _Rows(q, k, v, keep)
-        cuts = _cuts(q, maps, ctx.chunk)
+        cuts = _cut_blocks(q, maps, ctx.chunk)
         with full_precision(q):
             for index in reversed(range(len(cuts))):
                 rows, size = cuts[index]
-                here = maps.at_rows(rows)
+                block_maps = maps.at_rows(rows)
                 memory = Memory(*memories[2 * index : 2 * index + 2])
-                block = _block(whole.select(rows), memory, here, size)
+                block = _make_block(whole.select(rows), memory, block_maps, size)
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
-                parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, here)
+                parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, block_maps)
                 dq, dk, dv = (
                     write_rows(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
                     for target, part in zip((dq, dk, dv), parts[:3], strict=True)
@@ -241,7 +246,10 @@ class _CausalProduct(torch.autograd.Function):
 def _pull_block(
     block: _Block, g: Float[Tensor, "bhn c w"], dsums: Float[Tensor, "b h m w"], maps: FeatureMaps
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k, v and of the sums before the block, given that after it."""
+    """Return the gradients of q, k, v and of the sums before the block.
+
+    `g` is the gradient of [numerator denominator], and `dsums` that of the sums after the block.
+    """
     levels = block.levels
     dscores = torch.bmm(g, block.values.mT)
     past = g
@@ -279,11 +287,11 @@ def causal_product(
     memory: Memory | None = None,
     blank: bool = False,
 ) -> tuple[Float[Tensor, "b h l v"], Memory | None]:
-    """Mix, for each query, the values of real keys up to its row; return them and the memory.
+    """Return o_i = phi(q_i) S_i / phi(q_i) z_i, where the sums run over real keys up to row i.
 
-    However a sequence is cut into calls, each with the memory of the call before, the result is the
-    same. Without a memory, none is returned. Dtypes, empty rows and `blank` are as in
-    `feature_product`.
+    Also return the sums after the last key, or None without `memory`. You can cut a sequence into
+    several calls, each with the memory of the call before; the result is the same. `maps` has phi,
+    `chunk` is the number of rows per chunk, and `keep` and `blank` are as in `feature_product`.
     """
     start = memory or empty_memory((*v.shape[:2], 0, q.shape[-1], v.shape[-1]), maps, v)
     if not blank:
@@ -292,11 +300,11 @@ def causal_product(
     if sides and memory:
         o, *after = mean_of_past(q, k, v, keep, sides, **start._asdict())
         return o, Memory(*after)
-    first = start.level[..., 0] if sides else start.level
+    first_level = start.level[..., 0] if sides else start.level
     o, sums, level, inverse = _CausalProduct.apply(  # type: ignore[no-untyped-call]
-        q, k, v, keep, start.sums, first, maps, min(chunk, q.shape[2])
+        q, k, v, keep, start.sums, first_level, maps, min(chunk, q.shape[2])
     )
-    seen = None if keep is None else keep.cummax(1).values
-    if sides and faint(inverse, seen):
+    has_key = None if keep is None else keep.cummax(1).values
+    if sides and faint(inverse, has_key):
         o = mean_of_past(q, k, v, keep, sides, **start._asdict())[0]
     return o, Memory(sums, level) if memory else None

@@ -122,9 +122,9 @@ def add_parts(one: Part, other: Part) -> Part:
 def key_sums(
     b: Float[Tensor, "*r s m"], values: Float[Tensor, "*r s w"]
 ) -> tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]]:
-    """Return the sums S_m and s_m over some keys, and the logarithms that they are relative to.
+    """Return the sums S_m over some keys, and their references s_m = max_j b_jm.
 
-    These references count as constants, because the result does not depend on them.
+    The references get no gradient, because the result does not depend on them.
     """
     level = b.detach().amax(-2)
     return (b - finite(level)[..., None, :]).exp().mT @ values, level
@@ -133,7 +133,7 @@ def key_sums(
 def read_sums(
     a: Float[Tensor, "*r l m"], sums: Float[Tensor, "*r m w"], level: Float[Tensor, "*r m"]
 ) -> Part:
-    """Return the part that each row reads from the sums."""
+    """Return sum_m exp(a_im + s_m) S_m for each query i, from `sums` S and `level` s."""
     exponent = a + level[..., None, :]
     top = exponent.detach().amax(-1)
     return Part((exponent - finite(top)[..., None]).exp() @ sums, top)
@@ -142,7 +142,7 @@ def read_sums(
 def pair_sums(
     a: Float[Tensor, "*r l m"], b: Float[Tensor, "*r s m"], values: Float[Tensor, "*r s w"]
 ) -> Part:
-    """Return the part of each row over a few keys, all visible."""
+    """Return sum_j weight_ij v_j for each query i over a few keys, all of which are visible."""
     level = b.detach().amax(-2, keepdim=True)
     exponent = a + level
     top = exponent.detach().amax(-1)
@@ -153,19 +153,23 @@ def pair_sums(
 def causal_block_sums(
     a: Float[Tensor, "*r l m"], b: Float[Tensor, "*r l m"], values: Float[Tensor, "*r l w"]
 ) -> Part:
-    """Return the part of each row over the keys of its block up to its own, by halves."""
+    """Return sum_{j <= i} weight_ij v_j for each query i of a block of l keys, a power of two.
+
+    First, each query reads its own key. Then, in blocks of 2, 4, ... keys, queries of the second
+    half read the keys of the first half.
+    """
     exponents = a + b
     top = exponents.detach().amax(-1)
     weight = (exponents - finite(top)[..., None]).exp().sum(-1, keepdim=True)
     gathered, length, half = Part(weight * values, top), a.shape[-2], 1
     while half < length:
         cut = (length // (2 * half), 2, half)
-        queries, keys, held, total = (
+        queries, keys, block_values, total = (
             torch.unflatten(x, -2, cut) for x in (a, b, values, gathered[0])
         )
         tops = torch.unflatten(gathered.top, -1, cut)
         first, second = (Part(total[..., i, :, :], tops[..., i, :]) for i in (0, 1))
-        earlier = pair_sums(queries[..., 1, :, :], keys[..., 0, :, :], held[..., 0, :, :])
+        earlier = pair_sums(queries[..., 1, :, :], keys[..., 0, :, :], block_values[..., 0, :, :])
         second = add_parts(second, earlier)
         gathered = Part(
             torch.stack((first.total, second.total), -3).flatten(-4, -2),
@@ -176,9 +180,11 @@ def causal_block_sums(
 
 
 def weighted_means(total: Float[Tensor, "*r w"]) -> Float[Tensor, "*r v"]:
-    """Return weighted means; a row without a key is 0."""
+    """Return the weighted sums of `total` divided by its last column, the sums of weights.
+
+    A row without a key is 0.
+    """
     weights = total[..., -1:]
-    # A row that sees a key has a weight of 1 at least, but for rounding.
     return torch.where(weights > 0, total[..., :-1] / torch.where(weights > 0, weights, 1), 0)
 
 
@@ -189,13 +195,15 @@ def add_keys(
 ) -> tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]]:
     """Return the sums and references of `past` after adding some keys."""
     sums, level = past
-    new, here = key_sums(b, values)
-    after = torch.maximum(level, here)
-    old_scale, new_scale = ((x - finite(after)).exp()[..., None] for x in (level, here))
-    return old_scale * sums + new_scale * new, after
+    new_sums, new_level = key_sums(b, values)
+    larger = torch.maximum(level, new_level)
+    old_scale, new_scale = ((x - finite(larger)).exp()[..., None] for x in (level, new_level))
+    return old_scale * sums + new_scale * new_sums, larger
 
 
-def _keys(k: Tensor, v: Tensor, keep: Tensor | None, key: Exponents) -> tuple[Tensor, Tensor]:
+def _make_exponents(
+    k: Tensor, v: Tensor, keep: Tensor | None, key: Exponents
+) -> tuple[Tensor, Tensor]:
     """Return exponents of keys, -inf for padding, and values with a column of ones."""
     b = key.exponents(k)
     if keep is not None:
@@ -210,7 +218,10 @@ def mean_of_all(
     keep: Bool[Tensor, "b s"] | None,
     sides: tuple[Exponents, Exponents],
 ) -> Float[Tensor, "b h l v"]:
-    """Let each query attend to all real keys; `sides` are the features of queries and keys."""
+    """Return the weighted mean of all real keys' values for each query.
+
+    `sides` are the feature maps of queries and keys.
+    """
     return answered_by(q, sums_of(k, v, keep, sides), sides).to(v.dtype)
 
 
@@ -223,17 +234,17 @@ def sums_of(
     """Return the sums over all real keys, and the logarithms that they are relative to."""
     query, key = sides
 
-    def gather(
+    def add_rows(
         k: Tensor, v: Tensor, keep: Tensor | None, past: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        return add_keys(past, *_keys(k, v, keep, key))
+        return add_keys(past, *_make_exponents(k, v, keep, key))
 
     with full_precision(k):
         dtype = sum_dtype(v)
         past = empty_sums(query.exponents(k[:, :, :1].to(dtype)), v)
-        for some in (slice(i, i + ROWS) for i in range(0, k.shape[2], ROWS)):
-            mask = None if keep is None else keep[:, some]
-            past = again(gather, k[:, :, some].to(dtype), v[:, :, some].to(dtype), mask, past)
+        for rows in (slice(i, i + ROWS) for i in range(0, k.shape[2], ROWS)):
+            mask = None if keep is None else keep[:, rows]
+            past = again(add_rows, k[:, :, rows].to(dtype), v[:, :, rows].to(dtype), mask, past)
     return past
 
 
@@ -244,12 +255,12 @@ def answered_by(
 ) -> Float[Tensor, "b h l v"]:
     """Return the outputs of queries that read the sums `past`, a few rows at a time."""
 
-    def answer(q: Tensor, *past: Tensor) -> Tensor:
+    def read_block(q: Tensor, *past: Tensor) -> Tensor:
         return weighted_means(read_sums(sides[0].exponents(q), *past).total)
 
     with full_precision(q):
         rows = (q[:, :, i : i + ROWS].to(past[0].dtype) for i in range(0, q.shape[2], ROWS))
-        return torch.cat([again(answer, some, *past) for some in rows], 2)
+        return torch.cat([again(read_block, block, *past) for block in rows], 2)
 
 
 def empty_sums(
@@ -270,16 +281,17 @@ def mean_of_past(
     sums: Float[Tensor, "b h m w"],
     level: Float[Tensor, "b h m"],
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
-    """Let each query attend to real keys up to its row and to those in `sums`.
+    """Return the weighted mean of values of real keys up to each row and of the keys in `sums`.
 
-    Return outputs, sums and level. If `sums` has zeros for a feature, its level is ignored.
+    Also return the sums and their references `level` after the last row. If `sums` is 0 for a
+    feature, its level is ignored. `sides` are the feature maps of queries and keys.
     """
     query, key = sides
 
-    def block(
+    def attend_block(
         q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, past: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        a, keys = query.exponents(q), _keys(k, v, keep, key)
+        a, keys = query.exponents(q), _make_exponents(k, v, keep, key)
         gathered = add_parts(read_sums(a, *past), causal_block_sums(a, *keys))
         return weighted_means(gathered.total), add_keys(past, *keys)
 
@@ -294,7 +306,7 @@ def mean_of_past(
                 mask = torch.ones_like(q[:, 0, part, 0], dtype=torch.bool) if mask is None else mask
                 mask = F.pad(mask, (0, missing))
             rows = (F.pad(x[:, :, part].to(sums.dtype), (0, 0, 0, missing)) for x in (q, k, v))
-            o, past = again(block, *rows, mask, past)
+            o, past = again(attend_block, *rows, mask, past)
             outputs.append(o[:, :, :count])
         return torch.cat(outputs, 2).to(v.dtype), past[0], finite(past[1])
 
@@ -307,17 +319,17 @@ def again(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def faint(inverse: Float[Tensor, "b h l"], seen: Bool[Tensor, "#b #l"] | None) -> bool:
-    """Tell whether some row with a visible key has so little weight that rounding may matter.
+    """Return whether a row with a visible key has a sum of weights that rounding may have spoiled.
 
-    On a GPU this waits for the sums. In compiled or captured code, and for tensors without
-    contents, the answer is no.
+    `inverse` is 1 / that sum, and `seen` is False for rows without a visible key. On a GPU, this
+    waits for the sums. In compiled or captured code, and for tensors without contents, it is False.
     """
     if torch.compiler.is_compiling() or isinstance(inverse, FakeTensor) or inverse.is_meta:
         return False
     if inverse.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
     limit = 1 / (torch.finfo(inverse.dtype).tiny * FAINT)
-    little = (inverse == 0) | (inverse.abs() > limit)
+    too_small = (inverse == 0) | (inverse.abs() > limit)
     if seen is not None:
-        little &= seen[:, None]
-    return bool(little.any())
+        too_small &= seen[:, None]
+    return bool(too_small.any())

@@ -1,7 +1,7 @@
-"""A core of attention by features, in either direction, around the maps of a family.
+"""The core of attention by features, causal or bidirectional; a family supplies the feature maps.
 
-Where a family knows the weights of pairs and a sequence is short, these are fewer operations than
-features are, and are formed in their place: a choice by lengths and widths alone.
+For short sequences, weights of all pairs can take fewer operations than features. If the family
+knows a formula for them, they are used instead; only lengths and widths decide this.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class FeatureCore(nn.Module, ABC):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Let each query attend to all real keys or, if causal, to those up to itself.
+        """Return attention by features of each query to all real keys; if causal, up to itself.
 
         Keys and values at padding must be finite: they are computed from zeros
         (`lra.models.mixer.blanked`).
@@ -54,11 +54,14 @@ class FeatureCore(nn.Module, ABC):
             return pair_product(q, k, v, maps, causal=causal, keep=layout.keep)
         if not causal:
             return feature_product(q, k, v, maps, layout.keep, blank=True)
-        made = causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep, blank=True)
-        return made[0]
+        o, _ = causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep, blank=True)
+        return o
 
     def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
-        """Return sums of zeros, of one size for any memory."""
+        """Return the sums before the first token, for `shape` = (b, h, memory, k, v).
+
+        They are zeros and have the same size for any memory.
+        """
         if self.traits.selection_leak:
             raise Unsupported(
                 f"with these options, {type(self).__name__} has no state that continues from "
@@ -75,7 +78,7 @@ class FeatureCore(nn.Module, ABC):
         layout: Layout,
         state: tuple[Tensor, ...],
     ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
-        """Continue after the tokens summed up in `state`."""
+        """Return the outputs of new queries, and the sums with the new keys added to `state`."""
         o, memory = causal_product(
             q, k, v, self.maps(q, k, layout),
             chunk=self.chunk, keep=layout.keep, memory=Memory(*state),

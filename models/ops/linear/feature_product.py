@@ -1,4 +1,4 @@
-"""Attention whose weights are inner products of features, both directions seeing everything.
+"""Bidirectional attention whose weights are inner products of features.
 
 With features phi, o_i = phi(q_i) S / phi(q_i) z, where S = sum_j phi(k_j) v_j^T and
 z = sum_j phi(k_j): the n x n matrix is never formed. Backward takes S and z as one matrix [S z],
@@ -48,13 +48,13 @@ def augment(
     return wide
 
 
-def _masked(
+def _mask_logarithms(
     log: Float[Tensor, "b h r"], keep: Bool[Tensor, "b r"] | None
 ) -> Float[Tensor, "b h r"]:
     return log if keep is None else log.masked_fill(~keep[:, None], -torch.inf)
 
 
-# A block's tensors live in one call below and are gone before those of the next block are made.
+# Each block is computed in one call, so that its tensors are freed before the next block.
 
 
 class _Keys(NamedTuple):
@@ -74,9 +74,9 @@ class _Keys(NamedTuple):
     def weights(
         self, log: Float[Tensor, "b h r"] | None, top: Float[Tensor, "b h"] | None
     ) -> Float[Tensor, "b #h r 1"] | None:
-        """Return each row's weight exp(log - top), 0 for padding; None where all are 1."""
+        """Return the weight exp(log - top) of each of r keys, 0 for padding; None: all are 1."""
         if log is not None and top is not None:
-            return torch.exp(_masked(log, self.keep) - finite(top)[..., None])[..., None]
+            return torch.exp(_mask_logarithms(log, self.keep) - finite(top)[..., None])[..., None]
         return None if self.keep is None else self.keep[:, None, :, None].to(sum_dtype(self.v))
 
 
@@ -93,14 +93,18 @@ class Sums(NamedTuple):
         return torch.cat((self.values, self.weights[..., None]), dim=-1)
 
 
-def _gather(
+def _add_keys(
     keys: _Keys, sums: Sums | None, top: Float[Tensor, "b h"] | None, maps: FeatureMaps
 ) -> tuple[Sums, Float[Tensor, "b h"] | None]:
-    """Add a block's keys to `sums` in place; return sums and the largest logarithm so far."""
+    """Add the features of a block of keys to `sums` in place; return sums and new `top`.
+
+    `top` is the largest logarithm of the features' factors so far, to which the sums are relative;
+    None: features have no such factors.
+    """
     dtype = sum_dtype(keys.v)
     phi, log = maps.key(keys.k.to(dtype))
     if log is not None:
-        largest = _masked(log, keys.keep).amax(-1)
+        largest = _mask_logarithms(log, keys.keep).amax(-1)
         before, top = top, largest if top is None else torch.maximum(top, largest)
         if sums is not None and before is not None:
             shrink = torch.exp(before - finite(top))[..., None]
@@ -108,8 +112,7 @@ def _gather(
             sums.weights.mul_(shrink)
     weight = keys.weights(log, top)
     if weight is not None:
-        # Dense where there is padding, whether or not it was filled, which makes keys dense: sums
-        # are the same to the bit.
+        # With padding always contiguous, so that the same sums have the same bits.
         phi = phi.mul_(weight) if keys.keep is None else phi.contiguous().mul_(weight)
     v, weights = keys.v.to(dtype), phi.sum(-2)
     if sums is None:
@@ -119,13 +122,16 @@ def _gather(
     return sums, top
 
 
-def _spread(
+def _read_block(
     q: Float[Tensor, "b h r k"],
     sums: Sums,
     maps: FeatureMaps,
     o: Float[Tensor, "b h r v"] | None = None,
 ) -> tuple[Float[Tensor, "b h r v"], Float[Tensor, "b h r"] | None]:
-    """Return the outputs of a block of queries, in `o` if given, and 1 / sum of weights or None."""
+    """Return phi(q) S / phi(q) z for a block of queries, and 1 / phi(q) z.
+
+    The output is written to `o` if it is given. Without normalisation, the second result is None.
+    """
     phi, _ = maps.query(q.to(sums.values.dtype))
     numerator = phi @ sums.values
     inverse = None
@@ -180,7 +186,7 @@ def key_sums(
         sums = Sums(zeros((*by_feature, v.shape[-1])), zeros(by_feature))
     with full_precision(k):
         for rows in row_slices(k.shape[2], at_once):
-            sums, top = _gather(keys.select(rows), sums, top, maps.at_rows(rows))
+            sums, top = _add_keys(keys.select(rows), sums, top, maps.at_rows(rows))
     return cast(Sums, sums), top
 
 
@@ -214,18 +220,21 @@ def read_feature_sums(
     dtype: torch.dtype,
     o: Float[Tensor, "b h l v"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l"]]:
-    """Return the outputs of queries, in `o` if given, and 1 / sums of weights or None."""
+    """Return the outputs of all queries in `dtype`, and 1 / sums of weights, block by block.
+
+    Outputs are written to `o` if it is given. Without normalisation, the second result is 1.
+    """
     ones = partial(sums.values.new_ones, q.shape[:3])
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
         if q.shape[2] <= at_once:
-            output, inverse = _spread(q, sums, maps.at_rows(slice(0, q.shape[2])), o)
+            output, inverse = _read_block(q, sums, maps.at_rows(slice(0, q.shape[2])), o)
             return output.to(dtype), ones() if inverse is None else inverse
         if o is None:
             o = q.new_empty((*q.shape[:3], sums.values.shape[-1]), dtype=dtype)
         inverse = ones()
         for rows in row_slices(q.shape[2], at_once):
-            _, factor = _spread(q[:, :, rows], sums, maps.at_rows(rows), o[:, :, rows])
+            _, factor = _read_block(q[:, :, rows], sums, maps.at_rows(rows), o[:, :, rows])
             if factor is not None:
                 inverse[:, :, rows] = factor
     return o, inverse
@@ -240,7 +249,10 @@ def query_gradients(
     gradient: Float[Tensor, "b h l v"],
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h m w"]]:
-    """Return the gradients of queries and of the sums."""
+    """Return the gradients of queries and of the sums, block by block.
+
+    `o` and `inverse` are the results of `read_feature_sums`, and `gradient` is that of `o`.
+    """
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
         if q.shape[2] <= at_once:
@@ -255,7 +267,7 @@ def query_gradients(
     return dq, dsums
 
 
-def _mixed(
+def _mix_values(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h s k"],
     v: Float[Tensor, "b h s v"],
@@ -265,8 +277,8 @@ def _mixed(
     """Return the outputs of all queries, and the tensors that backward needs."""
     sums, top = key_sums(k, v, keep, maps)
     # The result takes the memory layout of v: joining the heads afterwards copies nothing.
-    given = None if v.is_contiguous() or q.shape[2] != v.shape[2] else torch.empty_like(v)
-    return *read_feature_sums(q, sums, maps, v.dtype, given), sums, top
+    target = None if v.is_contiguous() or q.shape[2] != v.shape[2] else torch.empty_like(v)
+    return *read_feature_sums(q, sums, maps, v.dtype, target), sums, top
 
 
 class _FeatureProduct(torch.autograd.Function):
@@ -276,7 +288,7 @@ class _FeatureProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
     ) -> tuple[Tensor, Tensor]:
-        o, inverse, sums, top = _mixed(q, k, v, keep, maps)
+        o, inverse, sums, top = _mix_values(q, k, v, keep, maps)
         ctx.maps = maps
         ctx.save_for_backward(q, k, v, keep, o, inverse, *sums, top)
         ctx.mark_non_differentiable(inverse)
@@ -312,29 +324,31 @@ def feature_product(
     *,
     blank: bool = False,
 ) -> Float[Tensor, "b h l v"]:
-    """Mix the values of all kept keys with weights phi(q_i) · phi(k_j), normalised if wanted.
+    """Return sums of values with weights phi(q_i) · phi(k_j), divided by the sum of the weights.
 
-    Sums run in float32 (float64 input: float64); the result has the dtype of v. A row that finds
-    no kept key is 0.
+    The division depends on `maps.normalise`. Sums are float32, or float64 for float64 inputs; the
+    result has the dtype of v. A query without a real key returns 0.
 
     Args:
         q: Queries.
         k: Keys.
         v: Values.
-        maps: Of features.
-        keep: False for padding.
-        blank: Keys and values of padding were made of zeros: finite, as their features are, which
-            alone are left out.
+        maps: The feature maps.
+        keep: False for padding; None: all keys are real.
+        blank: Whether keys and values at padding are known to be finite, because they were computed
+            from zeros. If so, only their features are masked.
     """
     if not blank:
         k, v = without_padding(k, keep), without_padding(v, keep)
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
         o, inverse = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
     else:
-        o, inverse, *_ = _mixed(q, k, v, keep, maps)
+        o, inverse, *_ = _mix_values(q, k, v, keep, maps)
     if maps.exponentials is None:
         return cast(Tensor, o)
-    seen = None if keep is None else keep.any(1, keepdim=True)
+    has_key = None if keep is None else keep.any(1, keepdim=True)
     return (
-        mean_of_all(q, k, v, keep, maps.exponentials) if faint(inverse, seen) else cast(Tensor, o)
+        mean_of_all(q, k, v, keep, maps.exponentials)
+        if faint(inverse, has_key)
+        else cast(Tensor, o)
     )

@@ -1,7 +1,7 @@
 """Maps from queries and keys to features, whose inner products are the weights of attention.
 
-`lra.models.ops.linear.feature_product` says what a factor left out of the features means. Axis
-letters besides the project's: m features.
+`lra.models.ops.linear.feature_product` explains the factors by which features are divided. The axis
+letter m stands for features.
 """
 
 import math
@@ -21,7 +21,7 @@ CPU_BLOCK = 2**20
 CPU_ROWS = 2**12
 """Rows of all heads in one block on a CPU: more cost memory, and no longer save time."""
 DEVICE_BLOCK = 2**26
-"""The same elsewhere: few launches matter more than a cache."""
+"""Elements of one block of features on other devices: large, so that few kernels are launched."""
 MINIMUM_ROWS = 64
 
 
@@ -46,7 +46,7 @@ class FeatureMap(Protocol):
 
 
 def block_rows(x: Float[Tensor, "b h l k"], features: int) -> int:
-    """Return how many positions of all heads make one block of features."""
+    """Return the number of positions per block, so that the features of all heads fit into it."""
     heads = max(1, x.shape[0] * x.shape[1])
     if device_kind(x.device) != "cpu":
         return max(MINIMUM_ROWS, DEVICE_BLOCK // (heads * features))
@@ -67,7 +67,7 @@ class Nonlinearity(NamedTuple):
     """An elementwise function and its derivative."""
 
     value: Callable[[Tensor], Tensor]
-    """f(u), in memory of its own."""
+    """f(u), in new memory."""
     slope: Callable[[Tensor, float], Tensor | float]
     """f'(u), from f(u) + epsilon, which may be overwritten, and epsilon; or from u."""
     of_input: bool = False
@@ -75,10 +75,11 @@ class Nonlinearity(NamedTuple):
     lowest: float = 0.0
     """The infimum of f: below 0, weights and their sums may be negative."""
     over: Callable[[Tensor], Tensor] | None = None
-    """f(u), over u."""
+    """f(u), written over u; None: there is no such function."""
 
 
 def _gelu_slope(u: Tensor, _: float) -> Tensor:
+    """Return the derivative of GELU at u: Phi(u) + u phi(u), with the normal distribution."""
     density = torch.exp(-0.5 * u.square()) / math.sqrt(2 * math.pi)
     slope: Tensor = torch.special.ndtr(u) + u * density
     return slope
@@ -147,7 +148,7 @@ class GeneralisedFeatures:
 
 
 class PairWeights(NamedTuple):
-    """What the inner product of the features of q and k is: a function of s = `scale` q · k."""
+    """The inner product of features of q and k, as a function of s = `scale` q · k."""
 
     scale: float
     value: Callable[[Tensor], tuple[Tensor, Tensor]]

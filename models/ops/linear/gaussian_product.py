@@ -1,4 +1,4 @@
-"""Sums of values weighed with a Gaussian of the distance between query and key, tile by tile.
+"""Sums of values, weighted by a Gaussian of the distance between query and key, tile by tile.
 
     o_i = sum_j exp(-|q_i - k_j|^2 / (2 sqrt(d))) v_j
 
@@ -27,7 +27,7 @@ KEYS = 512
 
 
 def tiles(q: Float[Tensor, "r l e"], k: Float[Tensor, "r s e"]) -> Iterator[tuple[slice, slice]]:
-    """Yield ranges of queries and keys that cover every pair."""
+    """Yield slices of queries and of keys, tiles that together cover all pairs."""
     elements = TILE_ELEMENTS.get(device_kind(q.device), TILE_ELEMENTS_ELSEWHERE)
     columns = min(KEYS, k.shape[1])
     rows = max(32, elements // (q.shape[0] * columns))
@@ -44,12 +44,12 @@ class _Sides(NamedTuple):
     v: Float[Tensor, "r s v"]
 
     def weights(self, rows: slice, columns: slice) -> Float[Tensor, "r i j"]:
-        """Return the weights of a tile."""
-        # Above 0 lies nothing but rounding.
+        """Return the weights of the queries `rows` and the keys `columns`."""
+        # Exponents above 0 can only come from rounding.
         return torch.bmm(self.q[:, rows], self.k[:, columns].mT).clamp_(max=0).exp_()
 
 
-def _widened(x: Float[Tensor, "b h l k"], *, keys: bool) -> Float[Tensor, "r l e"]:
+def _widen(x: Float[Tensor, "b h l k"], *, keys: bool) -> Float[Tensor, "r l e"]:
     """Return [x, -|x|^2/2, 1], or for keys [x, 1, -|x|^2/2], of x / d^(1/4)."""
     width = x.shape[-1]
     wide = x.new_empty(*x.shape[:3], width + 2, dtype=sum_dtype(x))
@@ -60,11 +60,12 @@ def _widened(x: Float[Tensor, "b h l k"], *, keys: bool) -> Float[Tensor, "r l e
     return wide.flatten(0, 1)
 
 
-def _sides(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> _Sides:
-    keys = _widened(k, keys=True)
+def _widen_all(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> _Sides:
+    """Return widened queries and keys, and values, by row; padding gets weights of 0."""
+    keys = _widen(k, keys=True)
     if keep is not None:
         keys.view(*k.shape[:3], -1)[..., -1].masked_fill_(~keep[:, None], NEVER)
-    return _Sides(_widened(q, keys=False), keys, v.to(keys.dtype).flatten(0, 1))
+    return _Sides(_widen(q, keys=False), keys, v.to(keys.dtype).flatten(0, 1))
 
 
 class _GaussianProduct(torch.autograd.Function):
@@ -74,7 +75,7 @@ class _GaussianProduct(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         ctx.save_for_backward(q, k, v, keep)
         with full_precision(q):
-            sides = _sides(q, k, v, keep)
+            sides = _widen_all(q, k, v, keep)
             o = sides.v.new_zeros(*sides.q.shape[:2], v.shape[-1])
             for rows, columns in tiles(sides.q, sides.k):
                 add_product(o[:, rows], sides.weights(rows, columns), sides.v[:, columns])
@@ -85,7 +86,7 @@ class _GaussianProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, keep = ctx.saved_tensors
         with full_precision(gradient):
-            sides = _sides(q, k, v, keep)
+            sides = _widen_all(q, k, v, keep)
             given = gradient.to(sides.v.dtype).flatten(0, 1)
             dq, dk, dv = (torch.zeros_like(x) for x in sides)
             for rows, columns in tiles(sides.q, sides.k):
@@ -94,15 +95,18 @@ class _GaussianProduct(torch.autograd.Function):
                 exponent = torch.bmm(g, sides.v[:, columns].mT).mul_(weights)
                 add_product(dq[:, rows], exponent, sides.k[:, columns])
                 add_product(dk[:, columns], exponent.mT, sides.q[:, rows])
-            by_q = _narrowed(dq, sides.q, -2).view_as(q).to(q.dtype)
-            by_k = _narrowed(dk, sides.k, -1).view_as(k).to(k.dtype)
+            by_q = _narrow_gradient(dq, sides.q, -2).view_as(q).to(q.dtype)
+            by_k = _narrow_gradient(dk, sides.k, -1).view_as(k).to(k.dtype)
         return by_q, by_k, dv.view_as(v).to(v.dtype), None
 
 
-def _narrowed(
+def _narrow_gradient(
     gradient: Float[Tensor, "r l e"], wide: Float[Tensor, "r l e"], norm: int
 ) -> Float[Tensor, "r l k"]:
-    """Return the gradient of the vectors that `_widened` received."""
+    """Return the gradient of the vectors x of `_widen`, from that of the widened ones.
+
+    `norm` is the index of the column -|x|^2/2.
+    """
     width = wide.shape[-1] - 2
     narrow = gradient[..., :width]
     return narrow.sub_(gradient[..., norm, None] * wide[..., :width]).mul_(width**-0.25)
@@ -114,7 +118,10 @@ def gaussian_product(
     v: Float[Tensor, "b h s v"],
     keep: Bool[Tensor, "b s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Return sums of real keys' values, weighted by a Gaussian; float32, or float64 like q."""
+    """Return o_i = sum_j exp(-|q_i - k_j|^2 / (2 sqrt(k))) v_j over real keys j.
+
+    The result is float32, or float64 if q is.
+    """
     o: Tensor = _GaussianProduct.apply(q, k, v, keep)  # type: ignore[no-untyped-call]
     return o
 

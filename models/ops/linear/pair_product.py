@@ -1,12 +1,12 @@
-"""Attention by features of which each pair's inner product has a closed form, for short sequences.
+"""Attention by features whose inner products have a closed form w(q · k), for short sequences.
 
     o_i = sum_j w(q_i · k_j) v_j / sum_j w(q_i · k_j)     over all j, or over j <= i when causal
 
-No feature is made: weights are formed for some queries at a time, causally with the keys up to the
-last of them, and once more in backward, so that nothing of length x length is kept.
+No features are computed. Weights are computed for a block of queries at a time (if causal, with the
+keys up to the block's end), and again in backward, so that no length x length matrix is stored.
 
-Cost: 2 l (k + v) operations a token and head, causally half of it; `is_cheaper` compares it with
-that of features.
+Cost: 2 l (k + v) operations per token and head, if causal half of it; `is_cheaper` compares this
+with the cost of features.
 """
 
 from typing import Any, NamedTuple, cast
@@ -21,7 +21,7 @@ from lra.models.ops.linear.features import FeatureMaps, PairWeights, block_rows
 from lra.models.ops.numerics import add_product, full_precision, row_slices, sum_dtype
 
 ROWS = 128
-"""Queries at a time at most when causal: fewer skip more keys, in more calls."""
+"""Largest number of queries in a causal block; smaller blocks skip more keys in more calls."""
 
 
 def is_cheaper(
@@ -31,10 +31,10 @@ def is_cheaper(
     maps: FeatureMaps,
     chunk: int | None,
 ) -> bool:
-    """Tell whether weights of all pairs take no more operations than features.
+    """Return whether weights of all pairs take no more operations than features.
 
-    Operations of both forms are counted per token and head, for any machine; `chunk` is for causal
-    products.
+    Operations of both forms are counted per token and head. `chunk` is the chunk size of causal
+    products; None: the product is not causal.
     """
     if maps.pairs is None or not maps.normalise:
         return False
@@ -52,8 +52,9 @@ class _WeighedRows(NamedTuple):
     k: Float[Tensor, "bh s k"]
     v: Float[Tensor, "bh s v"]
     weights: Float[Tensor, "bh r s"]
-    """Zero for padding, and when causal ahead; `slope` for padding."""
+    """0 for padding and, if causal, for later keys."""
     slope: Float[Tensor, "bh r s"]
+    """Derivatives of the weights by q · k; 0 for padding."""
 
 
 class _Whole(NamedTuple):
@@ -74,14 +75,16 @@ class _Whole(NamedTuple):
         return _WeighedRows(q, k, v, weights.tril_(rows.start) if causal else weights, slope)
 
 
-def _whole(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float) -> _Whole:
+def _join_heads(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float) -> _Whole:
+    """Return queries times `scale`, keys, values and mask in float32 or float64, by row."""
     dtype = sum_dtype(v)
-    seen = None if keep is None else keep.to(dtype).repeat_interleave(q.shape[1], 0)[:, None]
+    mask = None if keep is None else keep.to(dtype).repeat_interleave(q.shape[1], 0)[:, None]
     q, k, v = (x.to(dtype).flatten(0, 1) for x in (q, k, v))
-    return _Whole(q * scale, k, v, seen)
+    return _Whole(q * scale, k, v, mask)
 
 
-def _cuts(q: Tensor, k: Tensor, *, causal: bool) -> list[slice]:
+def _cut_queries(q: Tensor, k: Tensor, *, causal: bool) -> list[slice]:
+    """Return slices of queries, so that the weights of a slice have a bounded size."""
     rows = block_rows(q, k.shape[2])
     return [*row_slices(q.shape[2], min(rows, ROWS) if causal else rows)] or [slice(0, 0)]
 
@@ -103,12 +106,12 @@ class _PairProduct(torch.autograd.Function):
         inverse = v.new_empty(q.shape[:3], dtype=sum_dtype(v))
         pairs = cast(PairWeights, maps.pairs)
         with full_precision(v):
-            whole = _whole(q, k, v, keep, pairs.scale)
-            for rows in _cuts(q, k, causal=causal):
-                here = whole.weigh_rows(rows, pairs, causal=causal)
-                # A sum apart: a product with one column more takes a third longer.
-                factor = maps.reciprocal(here.weights.sum(-1)).view(*q.shape[:2], -1)
-                total = torch.bmm(here.weights, here.v).view(*factor.shape, -1)
+            whole = _join_heads(q, k, v, keep, pairs.scale)
+            for rows in _cut_queries(q, k, causal=causal):
+                block = whole.weigh_rows(rows, pairs, causal=causal)
+                # A separate sum, because a product with one more column takes a third longer.
+                factor = maps.reciprocal(block.weights.sum(-1)).view(*q.shape[:2], -1)
+                total = torch.bmm(block.weights, block.v).view(*factor.shape, -1)
                 inverse = write_rows(inverse, rows, factor)
                 o = write_rows(o, rows, total.mul_(factor[..., None]))
         ctx.maps, ctx.causal = maps, causal
@@ -121,26 +124,26 @@ class _PairProduct(torch.autograd.Function):
         q, k, v, keep, o, inverse = ctx.saved_tensors
         pairs = cast(PairWeights, ctx.maps.pairs)
         with full_precision(v):
-            whole = _whole(q, k, v, keep, pairs.scale)
+            whole = _join_heads(q, k, v, keep, pairs.scale)
             g = gradient.to(inverse.dtype) * inverse[..., None]
-            of_sums = (g * o).sum(-1, keepdim=True).flatten(0, 1)
-            g, parts, sums = g.flatten(0, 1), [], None
-            for rows in reversed(_cuts(q, k, causal=ctx.causal)):
-                here, of_rows = whole.weigh_rows(rows, pairs, causal=ctx.causal), g[:, rows]
-                products = torch.baddbmm(of_sums[:, rows], of_rows, here.v.mT, beta=-1)
-                products.mul_(here.slope)
+            dsums = (g * o).sum(-1, keepdim=True).flatten(0, 1)
+            g, dq_blocks, sums = g.flatten(0, 1), [], None
+            for rows in reversed(_cut_queries(q, k, causal=ctx.causal)):
+                block, block_gradient = whole.weigh_rows(rows, pairs, causal=ctx.causal), g[:, rows]
+                dproducts = torch.baddbmm(dsums[:, rows], block_gradient, block.v.mT, beta=-1)
+                dproducts.mul_(block.slope)
                 if ctx.causal:
-                    products.tril_(rows.start)
-                parts.append(torch.bmm(products, here.k))
-                by_keys = (products.mT, here.q), (here.weights.mT, of_rows)
-                if sums is None:  # the last queries, which see all keys
-                    sums = [torch.bmm(*each) for each in by_keys]
+                    dproducts.tril_(rows.start)
+                dq_blocks.append(torch.bmm(dproducts, block.k))
+                by_keys = (dproducts.mT, block.q), (block.weights.mT, block_gradient)
+                if sums is None:  # the last queries, which attend to all keys
+                    sums = [torch.bmm(*factors) for factors in by_keys]
                     continue
-                for total, each in zip(sums, by_keys, strict=True):
-                    add_product(total[:, : here.k.shape[1]], *each)
-            dq = parts[0] if len(parts) == 1 else torch.cat(parts[::-1], 1)
-            found = (dq.mul_(pairs.scale), *(sums or ()))
-        pulled = (x.view(*v.shape[:2], *x.shape[1:]).to(v.dtype) for x in found)
+                for total, factors in zip(sums, by_keys, strict=True):
+                    add_product(total[:, : block.k.shape[1]], *factors)
+            dq = dq_blocks[0] if len(dq_blocks) == 1 else torch.cat(dq_blocks[::-1], 1)
+            gradients = (dq.mul_(pairs.scale), *(sums or ()))
+        pulled = (x.view(*v.shape[:2], *x.shape[1:]).to(v.dtype) for x in gradients)
         return *pulled, None, None, None
 
 
@@ -153,9 +156,9 @@ def pair_product(
     causal: bool,
     keep: Bool[Tensor, "b s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Mix values of all real keys (if causal, up to each query) by weights of pairs.
+    """Return sum_j w(q_i · k_j) v_j / sum_j w(q_i · k_j) over real keys; if causal, over j <= i.
 
-    As `feature_product`, where `maps.pairs` is known; keys and values of padding are finite.
+    w is `maps.pairs`. Keys and values at padding (False in `keep`) must be finite.
     """
-    made: Tensor = _PairProduct.apply(q, k, v, keep, maps, causal)  # type: ignore[no-untyped-call]
-    return made
+    o: Tensor = _PairProduct.apply(q, k, v, keep, maps, causal)  # type: ignore[no-untyped-call]
+    return o

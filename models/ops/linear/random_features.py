@@ -80,10 +80,16 @@ def draw_projection(
     norms: Norms = Norms.chi,
     qr_sign_fix: bool = True,
 ) -> Float[Tensor, "m k"]:
-    """Draw W on the CPU, in float64 and from `generator` alone: the same on every machine.
+    """Return the random projection W, drawn on the CPU in float64: the same on every machine.
 
-    Without `qr_sign_fix` the orthogonal blocks are not uniform over rotations and the estimate is
-    biased; it exists to repeat published numbers.
+    Args:
+        features: Number of rows, m.
+        width: Number of columns, k.
+        generator: The source of random numbers.
+        orthogonal: Whether each block of k rows is orthogonal.
+        norms: Norms of the rows: those of normal vectors (chi), or sqrt(k).
+        qr_sign_fix: Whether signs of the QR decomposition are corrected, so that blocks are uniform
+            rotations. False gives a biased estimate and reproduces published numbers.
     """
     gaussian = partial(torch.randn, generator=generator, dtype=torch.float64, device="cpu")
     if not orthogonal:
@@ -104,8 +110,8 @@ def draw_projection(
 class PositiveFeatures(Exponents):
     """phi(x) = exp(W x), divided by its largest entry; for keys, times exp(-|x|^2 / 2).
 
-    On the query side that last factor cancels and is left out. `scale` multiplies x on both sides.
-    Hyperbolic features are these, of W and -W.
+    For queries, this last factor cancels and is omitted. `scale` multiplies x of queries and keys.
+    Hyperbolic features are positive features of W and -W together.
     """
 
     def __init__(self, projection: Float[Tensor, "m k"], scale: float, *, keys: bool) -> None:
@@ -168,9 +174,9 @@ class TrigonometricFeatures:
 class ReferenceFeatures:
     """Positive features as in the authors' code: (exp(W x - |x|^2 / 2 - top) + epsilon) / sqrt(m).
 
-    `top` is the largest entry of W x alone: of each row for queries, of all kept rows for keys. It
-    counts as a constant. Since epsilon is added after the division by exp(top), the function
-    depends on it, and where |x|^2 / 2 is large epsilon is all that is left.
+    `top` is the largest entry of W x: of each row for queries, of all real rows for keys. It gets
+    no gradient. Because epsilon is added after the division by exp(top), the result depends on
+    `top`; where |x|^2 / 2 is large, only epsilon remains.
     """
 
     def __init__(
@@ -216,13 +222,13 @@ class LevelledFeatures:
         if log is None:
             return phi, None
         level = self.level.view(*self.level.shape, *[1] * (log.ndim - 2))
-        # Above the level lies nothing but padding.
+        # Only padding can be above the level.
         return phi.mul_((log - level).clamp_(max=0).exp_()[..., None]), None
 
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
-        """Return the gradient: linear in phi, so that a factor in phi is all there is to it."""
+        """Return the gradient of `x`; it is linear in phi, which contains the level's factor."""
         return self.features.pull(gradient, phi, x)
 
 
@@ -251,7 +257,11 @@ def performer_maps(
     feature_epsilon: float = GENERALISED_EPSILON,
     normalise: bool = True,
 ) -> FeatureMaps:
-    """Return the feature maps of queries and keys, `scale` or d^(-1/4) folded into W."""
+    """Return Performer's feature maps of queries and keys for `kernel` and W = `projection`.
+
+    W is multiplied by `scale`; None: k^(-1/4). `feature_epsilon` and `normalise` are for kernels
+    f(W x).
+    """
     features, width = projection.shape
     scale = width**-0.25 if scale is None else scale
     if kernel.generalised:
@@ -283,10 +293,14 @@ def generalised_maps(
     epsilon: float,
     normalise: bool,
 ) -> FeatureMaps:
-    """Return the maps f(W x) + epsilon or, without W, f(x) + epsilon, of x times `scale`."""
+    """Return the feature maps f(W x) + epsilon, with f of `kernel` and x multiplied by `scale`.
+
+    With `projection` None, they are f(x) + epsilon.
+    """
     function = NONLINEARITIES[kernel]
     phi: FeatureMap = Exponential(projection, scale, epsilon)
-    if kernel != Kernel.exp or not normalise:  # sums that are not divided by keep their size
+    # A map divided by its largest entry needs normalised outputs, so that the factor cancels.
+    if kernel != Kernel.exp or not normalise:
         phi = GeneralisedFeatures(function, projection=projection, scale=scale, epsilon=epsilon)
     signed = function.lowest + epsilon < 0
     return FeatureMaps(
@@ -309,10 +323,10 @@ def reference_maps(
     normalise: bool,
     together: bool = False,
 ) -> FeatureMaps:
-    """Return the maps of the authors' code, which refer to the largest W x of these keys.
+    """Return the feature maps of the authors' code, which subtract the largest W x of the keys `k`.
 
-    With `together`, those of a port: to the largest of all heads and rows, and without a bound
-    below which denominators are raised.
+    With `together`, return those of performer-pytorch: they subtract the largest W x of all heads
+    and examples, and leave small denominators unchanged.
     """
     features, scaled = len(projection), projection * scale
     top = largest(lambda x: (x @ scaled.T).amax(-1), k, features, keep)
