@@ -1,4 +1,4 @@
-"""What the operations share: types of sums, finite masks, reciprocals, products in place, cuts."""
+"""Helpers of all operations: dtypes of sums, masks, reciprocals, products in place, slices."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+"""Score of hidden keys: their weight is exactly 0, and rows with hidden keys only are not NaN."""
 LOG2_E = 1.4426950408889634
-"""Turns exponents of e into exponents of 2: exp2 is faster than exp on a CPU."""
+"""log2(e): exp(x) = exp2(LOG2_E x), and exp2 is faster than exp on a CPU."""
 
 
 _AS_IT_IS = nullcontext()
@@ -26,7 +26,7 @@ def sum_dtype(x: Tensor) -> torch.dtype:
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     """Return a context that switches autocast off for operations on the device of `x`."""
     kind = x.device.type
-    # not torch.amp.is_autocast_available, which torch.compile cannot trace before PyTorch 2.13
+    # torch.amp.is_autocast_available cannot be traced by torch.compile before PyTorch 2.13.
     if kind == "meta" or not torch.is_autocast_enabled(kind):
         return _AS_IT_IS
     return torch.autocast(kind, enabled=False)
@@ -66,7 +66,7 @@ def row_slices(length: int, rows: int) -> Iterator[slice]:
 
 def reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
     """Return 1 / total, and 0 where the total is 0."""
-    # The bound leaves room below the largest number for the products that gradients form with it.
+    # Totals below this bound count as 0, so that products of gradients with 1 / total stay finite.
     tiny = torch.finfo(total.dtype).tiny * 1e6
     return F.threshold(total, tiny, torch.inf).reciprocal()
 
@@ -74,5 +74,6 @@ def reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
 def signed_reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
     """Return 1 / total for sums of weights of any sign, and 0 near 0."""
     tiny = torch.finfo(total.dtype).tiny * 1e6
-    far = total.abs() > tiny
-    return torch.where(far, torch.where(far, total, 1).reciprocal(), 0)
+    large = total.abs() > tiny
+    # The inner `where` keeps 1 / 0, whose gradient would be NaN, out of the computation.
+    return torch.where(large, torch.where(large, total, 1).reciprocal(), 0)

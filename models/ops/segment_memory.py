@@ -1,9 +1,9 @@
-"""The last inputs of a layer, or their keys and values: a memory that segments are read behind.
+"""The memory of segment recurrence: a layer's last inputs, or their keys and values.
 
-The latest stands at the right, zeros where none has come yet. The state is `(parts…, seen)`: one
-tensor of inputs (b, memory, d) while training, whose projections then have gradients, or keys and
-values (b, h, memory, k) in evaluation, which gives the same numbers and projects nothing twice.
-`seen` (b,) counts all tokens so far.
+The latest row comes last; rows without a token are zeros. The state is `(parts…, seen)`. While
+training, it has one tensor of inputs (b, memory, d), so that projections get gradients. In
+evaluation, it has keys and values (b, h, memory, k), which gives the same numbers without
+projecting inputs again. `seen` (b,) counts all tokens so far.
 
 Source: Dai et al. 2019, arXiv:1901.02860, section 3.2.
 """
@@ -23,55 +23,55 @@ class Segment(NamedTuple):
     context: tuple[Tensor, ...]
     """Of each part, the remembered rows and then the new ones; inputs along their first axis."""
     empty: Int[Tensor, " b"] | None
-    """How many remembered rows, the first ones, hold nothing yet; None: all rows hold something."""
+    """Number of the first remembered rows that are still empty; None: no row is empty."""
     state: State
 
 
 def empty_memory(parts: tuple[Tensor, ...]) -> State:
-    """Return the state of no tokens; `parts` are zeros, batch first."""
+    """Return the state before the first token; `parts` are its zero tensors, batch first."""
     return (*parts, torch.zeros(len(parts[0]), dtype=torch.int64, device=parts[0].device))
 
 
 def append_inputs(state: State, x: Float[Tensor, "b l d"]) -> Segment:
-    """Return remembered and new inputs together, length first, and the inputs to remember.
+    """Return the remembered inputs followed by `x`, and the state with the last inputs.
 
-    With the length before the batch, heads of projected rows need no copy.
+    The context has shape (memory + l, b, d), because heads of its projections then need no copy.
     """
     old, seen = cast(tuple[Tensor, Tensor], state)
     context = torch.cat((old.to(x.dtype).transpose(0, 1), x.transpose(0, 1)))
     after = context[x.shape[1] :].transpose(0, 1).to(old.dtype).contiguous()
-    return Segment((context,), _vacant(seen, old.shape[1]), (after, seen + x.shape[1]))
+    return Segment((context,), _count_empty(seen, old.shape[1]), (after, seen + x.shape[1]))
 
 
 def append_segment(state: State, new: tuple[Tensor, ...]) -> Segment:
-    """Return remembered and new keys and values together, and those to remember."""
+    """Return the remembered keys and values followed by `new`, and the state with the last ones."""
     *old, seen = cast(tuple[Tensor, ...], state)
     length, memory = new[0].shape[-2], old[0].shape[-2]
     context = tuple(
         torch.cat((before.to(part.dtype), part), dim=-2)
         for before, part in zip(old, new, strict=True)
     )
-    # Cloned: a view would hold the whole context.
+    # A copy, because a view would keep the whole context in memory.
     after = tuple(
         part[..., length:, :].to(before.dtype).clone()
         for before, part in zip(old, context, strict=True)
     )
-    return Segment(context, _vacant(seen, memory), (*after, seen + length))
+    return Segment(context, _count_empty(seen, memory), (*after, seen + length))
 
 
-def _vacant(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, " b"] | None:
+def _count_empty(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, " b"] | None:
     return none_if_full((memory - seen).clamp(min=0))
 
 
 def begins(seen: Int[Tensor, " b"], length: int) -> bool:
-    """Tell whether a segment of several tokens surely has no tokens before it."""
-    # Elsewhere than on a CPU a look would wait for the device.
+    """Return whether a segment of 2 or more tokens is known to have no tokens before it."""
+    # Only on a CPU, because reading `seen` from another device would wait for it.
     return length > 1 and seen.device.type == "cpu" and not bool(seen.any())
 
 
 def none_if_full(empty: Int[Tensor, " b"]) -> Int[Tensor, " b"] | None:
-    """Return how many remembered rows are empty; None if it is known that no row is."""
-    # Elsewhere than on a CPU a look would wait for the device.
+    """Return the numbers `empty` of empty rows; None if all are known to be 0."""
+    # Only on a CPU, because reading `empty` from another device would wait for it.
     return None if empty.device.type == "cpu" and not bool(empty.any()) else empty
 
 
@@ -83,14 +83,14 @@ def visibility(
     same_length: bool,
     device: torch.device,
 ) -> Bool[Tensor, "#b 1 l s"]:
-    """Return which rows of memory and segment each new token attends to.
+    """Return True where a new token may attend to a row of memory and segment.
 
     Args:
-        length: New tokens.
-        keys: Rows of memory and segment.
-        empty: How many of these, the first ones, hold nothing; None: all hold something.
-        same_length: Whether a token sees as many as memory holds, itself included, and no more.
-        device: Where.
+        length: Number of new tokens.
+        keys: Number of rows of memory and segment together.
+        empty: Number of the first rows that are empty, by example; None: no row is empty.
+        same_length: Whether each token attends to as many rows as the memory has, including itself.
+        device: Device of the mask.
     """
     memory = keys - length
     key = torch.arange(keys, device=device)

@@ -1,7 +1,7 @@
-"""Attention along a stream of segments, each of which sees what its layer read before.
+"""Attention of each segment to itself and to earlier inputs of the same layer (Transformer-XL).
 
-In front of a segment's n tokens stand the layer's last m inputs; queries are made of the segment
-alone, keys and values of both. Positions belong to this row of m + n: distances, or places in it.
+Queries are made from the n tokens of a segment; keys and values are made from the layer's last m
+inputs followed by these tokens. Positions are distances or indices in this row of m + n tokens.
 """
 
 from typing import Any, ClassVar, cast
@@ -18,7 +18,10 @@ from lra.models.positions import precise, rotate, sinusoid
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
-    """Attend by the faster way: explicit scores if a CPU needs gradients of a bias, else `sdpa`."""
+    """Return `softmax_attention` if a CPU needs gradients of a bias, else `sdpa`: the faster one.
+
+    `given` are their further arguments.
+    """
     explicit = q.device.type == "cpu" and torch.is_grad_enabled() and given.get("bias") is not None
     return softmax_attention(q, k, v, **given) if explicit else sdpa(q, k, v, **given)
 
@@ -27,13 +30,15 @@ class SegmentRecurrence(MultiHead):
     """Multi-head attention of a segment to itself and to the inputs remembered before it.
 
     Args:
-        core: Exact attention, with the scores by distance; a subclass with another one has another
+        site: The options of the model and the layer.
+        core: Exact attention with scores by distance; a subclass with another core overrides
             `read`.
-        bias_default: What the family's option says where nobody chooses.
+        bias: Whether projections have biases.
+        bias_default: Default of the family's option `bias`.
     """
 
     begins_as_forward: ClassVar[bool] = True
-    """Whether a segment behind nothing is read by `forward`, where that is known."""
+    """Whether `forward` reads a segment that is known to have no tokens before it."""
 
     def __init__(self, site: Site, core: Core, *, bias: bool, bias_default: bool = True) -> None:
         super().__init__(site, core, bias=bias, bias_default=bias_default)
@@ -41,7 +46,7 @@ class SegmentRecurrence(MultiHead):
 
     @property
     def same_length(self) -> bool:
-        """Whether each token of a segment sees as many keys as memory holds, and no more."""
+        """Whether each token of a segment attends to as many keys as the memory has."""
         return False
 
     def initial_state(self, batch_size: int, memory: int) -> State:
@@ -57,12 +62,15 @@ class SegmentRecurrence(MultiHead):
         return segment_memory.empty_memory((like.new_zeros(shape), like.new_zeros(shape)))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Read a segment after `flow.state`; with state None, do the same as `forward`."""
+        """Return the outputs of a segment after `flow.state`, and the state after the segment.
+
+        With state None, this is the same as `forward`.
+        """
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
         refuse_in_stream(layout)
-        x, remembered = flow.x, len(cast(tuple[Tensor, ...], flow.state))
-        if remembered == 2:
+        x, state_parts = flow.x, len(cast(tuple[Tensor, ...], flow.state))
+        if state_parts == 2:  # inputs and their number, as in training
             segment = segment_memory.append_inputs(flow.state, x)
             (context,) = segment.context
             q = self.split_first(self.q_proj(context[-x.shape[1] :]))
@@ -80,12 +88,12 @@ class SegmentRecurrence(MultiHead):
         return flow._replace(x=self.merge(self.read(q, k, v, segment)), state=segment.state)
 
     def begins(self, x: Float[Tensor, "b l d"], seen: Int[Tensor, " b"], memory: int) -> bool:
-        """Tell whether `x` begins a stream in evaluation, so that `forward` can read it."""
-        alike = self.begins_as_forward and not (self.same_length and x.shape[1] > memory)
-        return alike and not self.training and segment_memory.begins(seen, x.shape[1])
+        """Return whether `forward` can read `x`: in evaluation, if no tokens come before it."""
+        as_forward = self.begins_as_forward and not (self.same_length and x.shape[1] > memory)
+        return as_forward and not self.training and segment_memory.begins(seen, x.shape[1])
 
     def split_first(self, x: Float[Tensor, "l b d"]) -> Float[Tensor, "b h l k"]:
-        """Fold the width of all heads into heads; the length is the first axis."""
+        """Split the width d of `x` into h heads; the length is the first axis of `x`."""
         return x.view(*x.shape[:2], self.heads, self.head_width).permute(1, 2, 0, 3)
 
     def read(
@@ -95,7 +103,7 @@ class SegmentRecurrence(MultiHead):
         v: Float[Tensor, "b h s v"],
         segment: segment_memory.Segment,
     ) -> Float[Tensor, "b h l v"]:
-        """Let the new tokens attend to all visible rows of memory and segment."""
+        """Return the attention of l new queries to the visible rows of memory and segment."""
         length, keys, core = q.shape[2], k.shape[2], cast(ExactCore, self.core)
         visible = segment_memory.visibility(
             length, keys, segment.empty, same_length=self.same_length, device=q.device
@@ -109,12 +117,15 @@ class SegmentRecurrence(MultiHead):
         k: Float[Tensor, "b h s k"],
         empty: Int[Tensor, " b"] | None,
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h s k"]]:
-        """Apply positions to queries and keys, counted from the first non-empty key."""
+        """Return queries and keys with positions, counted from the first non-empty key.
+
+        `empty` is the number of empty rows at the start of the memory; None: 0.
+        """
         if not self.positions_inside or self.positions in SCORED:
             return q, k
         keys, memory = k.shape[2], k.shape[2] - q.shape[2]
         if self.positions == Positions.rotary:
-            # Distances alone matter: places may count from the memory's first row, empty or not.
+            # Only distances matter, so positions can count from the memory's first row.
             return rotate(q, torch.full((len(q),), memory, device=q.device)), rotate(k)
         ids = torch.arange(keys, device=q.device)[None]
         if empty is not None:

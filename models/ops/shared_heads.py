@@ -1,4 +1,4 @@
-"""Projections of heads side by side, written as projections that all heads share.
+"""Query and key projections of separate heads, written as projections that all heads share.
 
     Q_i K_j'  =  ((x W_Q) * m_i) (y W_K)'  +  1 (y c_i)'  +  what is the same for every key
 
@@ -17,10 +17,9 @@ from torch import Tensor
 
 
 class SharedHeads(NamedTuple):
-    """What `lra.models.families.collaborative` holds, D~ the width of the shared keys.
+    """The weights of `lra.models.families.collaborative`, with r = D~ shared columns.
 
-    A factorisation of the h matrices W_Q,i' W_K,i into D~ terms, queries_t' keys_t times mixing_it,
-    gives another one; `scaled` makes its scores those of the heads it stands for.
+    Head i has the matrix sum_t mixing_it queries_t' keys_t in place of W_Q,i' W_K,i.
     """
 
     queries: Float[Tensor, "r d"]
@@ -28,18 +27,18 @@ class SharedHeads(NamedTuple):
     keys: Float[Tensor, "r d"]
     """`k_proj.weight`: the same."""
     mixing: Float[Tensor, "h r"]
-    """`mixing`: what head i makes of the products of each shared column."""
+    """`mixing`: the weight of each shared column in the scores of each head."""
     content: Float[Tensor, "h d"]
-    """`content.weight`: what a key adds to the scores of head i with any query."""
+    """`content.weight`: its product with a key's token is added to all scores of that key."""
 
     def scaled(self, head_width: int) -> "SharedHeads":
-        """Return the factors of a layer whose scores are to be divided by sqrt(head_width).
+        """Return these weights, scaled for heads whose scores are divided by sqrt(head_width).
 
-        The family divides by sqrt(D~ / h): mixing and content make up for it.
+        The family divides scores by sqrt(D~ / h); the factor in mixing and content corrects this.
         """
         heads, width = self.mixing.shape
-        by = (width / heads / head_width) ** 0.5
-        return self._replace(mixing=self.mixing * by, content=self.content * by)
+        factor = (width / heads / head_width) ** 0.5
+        return self._replace(mixing=self.mixing * factor, content=self.content * factor)
 
 
 def shared_heads(
@@ -48,15 +47,16 @@ def shared_heads(
     query_bias: Float[Tensor, " w"] | None,
     heads: int,
 ) -> SharedHeads:
-    """Return the same scores through shared projections, of as many columns as all heads have.
+    """Return shared projections with exactly the scores of separate heads, by copying weights.
 
-    Exact, by copying; the bias of the keys has no part in it.
+    There are as many shared columns as all heads have. The bias of keys is not needed, because the
+    softmax ignores it.
 
     Args:
-        queries: Weight of the projection to the queries of all heads, one below the other.
-        keys: The same of keys.
-        query_bias: Of the queries; None: they have none.
-        heads: Their number, which divides w.
+        queries: Weight of the query projections of all heads, one below the other.
+        keys: Weight of the key projections of all heads.
+        query_bias: Bias of the query projections; None: they have none.
+        heads: Number of heads, which divides w.
     """
     width = len(queries) // heads
     content = keys.new_zeros(heads, keys.shape[1])
@@ -70,17 +70,19 @@ def shared_heads(
 
 
 def head_blocks(heads: int, width: int) -> Float[Tensor, "h w"]:
-    """Return ones where a shared column belongs to a head: neighbouring ones, the last has fewest.
+    """Return 1 where a shared column belongs to a head, else 0; each head gets adjacent columns.
+
+    The last head may get fewer columns than the others.
 
     Raises:
-        ValueError: A head is left without any.
+        ValueError: The last head would get no column.
     """
-    each = -(-width // heads)
-    if each * (heads - 1) >= width:
+    columns = -(-width // heads)
+    if columns * (heads - 1) >= width:
         raise ValueError(
-            f"with {each} shared columns for each head, some of {heads} heads get none of the "
+            f"with {columns} shared columns for each head, some of {heads} heads get none of the "
             f"{width} columns: choose key_width as a multiple of {heads}, or mixing=normal or "
             "ones"
         )
-    owner = torch.arange(width, device="cpu") // each
+    owner = torch.arange(width, device="cpu") // columns
     return (owner == torch.arange(heads, device="cpu")[:, None]).float()

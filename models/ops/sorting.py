@@ -1,4 +1,4 @@
-"""The mathematics of Sinkhorn attention: blocks, their scores, sorting, attention to both halves.
+"""Functions of Sinkhorn attention: blocks, their scores, sorting, and the final attention.
 
 Axis letters besides the project's: n blocks, c tokens of a block, i query blocks, j source blocks
 (causal: one more, the null block, first), t blocks taken, s sorted tokens, w any width. Scores and
@@ -35,7 +35,7 @@ def split_blocks(x: Float[Tensor, "*r l w"], block: int) -> Float[Tensor, "*r n 
 def real_tokens(
     keep: Bool[Tensor, "b l"] | None, length: int, block: int, device: torch.device
 ) -> Bool[Tensor, "#b n c"] | None:
-    """Return which slots of the blocks hold a real token; None if all do."""
+    """Return True where a slot of the n blocks has a real token; None if all have one."""
     missing = -length % block
     if keep is None:
         if not missing:
@@ -76,7 +76,11 @@ def mean_scores(
 def choices(
     real: Bool[Tensor, "#b n c"] | None, count: int, *, causal: bool, device: torch.device
 ) -> Bool[Tensor, "#b 1 n j"] | None:
-    """Return which source blocks each query block may choose; None if it may choose all."""
+    """Return True where a query block may choose a source block; None if all are allowed.
+
+    Blocks without real tokens neither choose nor can be chosen. If causal, only earlier blocks and
+    the null block, which comes first, can be chosen.
+    """
     used = None if real is None else real.any(-1)
     free = None if used is None else used[:, None, None, :] & used[:, None, :, None]
     if causal:
@@ -96,17 +100,22 @@ def _balance(
     iterations: int,
     causal: bool,
 ) -> Float[Tensor, "b h n j"]:
-    def blocked(scores: Tensor) -> Tensor:
+    """Return exp(scores) after normalising columns and rows `iterations` times.
+
+    Entries that are False in `free` stay 0. If causal, sums over columns run up to each row.
+    """
+
+    def mask(scores: Tensor) -> Tensor:
         return scores if free is None else scores.masked_fill(~free, NEVER)
 
-    scores = blocked(scores)
+    scores = mask(scores)
     for _ in range(iterations):
         if causal:
-            taken = F.pad(scores[..., 1:].logcumsumexp(-2), (1, 0))
+            column_sums = F.pad(scores[..., 1:].logcumsumexp(-2), (1, 0))
         else:
-            taken = scores.logsumexp(-2, keepdim=True)
-        scores = blocked(scores - taken)
-        scores = blocked(scores - scores.logsumexp(-1, keepdim=True))
+            column_sums = scores.logsumexp(-2, keepdim=True)
+        scores = mask(scores - column_sums)
+        scores = mask(scores - scores.logsumexp(-1, keepdim=True))
     return scores.exp()
 
 
@@ -138,7 +147,11 @@ def sinkhorn(
     iterations: int,
     causal: bool = False,
 ) -> Float[Tensor, "b h n j"]:
-    """Normalise columns and rows alternately, rows last; a row without an allowed entry is 0."""
+    """Return exp(scores), with columns and rows normalised alternately, rows last.
+
+    `free` is False for entries that must be 0; None: all are allowed. A row without an allowed
+    entry is 0.
+    """
     with full_precision(scores):
         weights: Tensor = _Sinkhorn.apply(  # type: ignore[no-untyped-call]
             scores, free, iterations, causal
@@ -149,7 +162,7 @@ def sinkhorn(
 def softmax(
     scores: Float[Tensor, "b h n j"], free: Bool[Tensor, "#b 1 n j"] | None = None
 ) -> Float[Tensor, "b h n j"]:
-    """Normalise the rows; a row without an allowed entry is 0."""
+    """Return the softmax over each row of `scores`, with 0 where `free` is False."""
     if free is None:
         return scores.softmax(-1)
     return scores.masked_fill(~free, NEVER).softmax(-1).masked_fill(~free, 0.0)
@@ -169,28 +182,31 @@ def mix(
     v: Float[Tensor, "b h j c v"],
     real: Bool[Tensor, "#b j c"] | None,
 ) -> Sorted:
-    """Mix blocks by the rows of a sort matrix, each position over its real tokens only."""
+    """Return weighted means of key and value blocks, position by position over real tokens.
+
+    Row i of `weights` has the weights of j source blocks in sorted block i.
+    """
     if real is None:
         return reorder(weights, k), reorder(weights, v), None
     with full_precision(weights):
         total = (weights @ real[:, None].to(weights.dtype))[..., None]
-        # A position may be real in unlikely blocks alone: its mean is a quotient of tiny numbers,
-        # for which neither half precision nor the gradient of 1 / total has room.
-        seen = total > torch.finfo(total.dtype).tiny * 1e6
-        divisor = torch.where(seen, total, 1)
+        # A total near 0 counts as 0: quotients of tiny numbers, and their gradients, may overflow.
+        has_token = total > torch.finfo(total.dtype).tiny * 1e6
+        divisor = torch.where(has_token, total, 1)
         keys, values = (
-            (reorder(weights, x.to(weights.dtype)) / divisor).masked_fill(~seen, 0).to(x.dtype)
+            (reorder(weights, x.to(weights.dtype)) / divisor).masked_fill(~has_token, 0).to(x.dtype)
             for x in (k, v)
         )
-    return keys, values, seen[..., 0]
+    return keys, values, has_token[..., 0]
 
 
 def best(
     scores: Float[Tensor, "b h n j"], free: Bool[Tensor, "#b 1 n j"] | None, count: int
 ) -> tuple[Int[Tensor, "b h n t"], Float[Tensor, "b h n t"]]:
-    """Return the best blocks, and the probability of each among those that remain.
+    """Return the `count` blocks with the highest scores, and the probability of each.
 
-    Blocks that are not `free` have probability 0.
+    The probability is the softmax over the blocks that were not chosen before. Blocks that are
+    False in `free` have probability 0.
     """
     if free is not None:
         scores = scores.masked_fill(~free, NEVER)
@@ -207,7 +223,7 @@ def best(
 def pick(
     blocks: Float[Tensor, "b h j c w"] | Bool[Tensor, "b h j c w"], chosen: Int[Tensor, "b h n t"]
 ) -> Float[Tensor, "b h n t c w"] | Bool[Tensor, "b h n t c w"]:
-    """Return the blocks with the numbers in `chosen`."""
+    """Return, for each query block, the t source blocks with the numbers in `chosen`."""
     b, h, j = blocks.shape[:3]
     first = torch.arange(0, b * h * j, j, device=chosen.device).view(b, h, 1, 1)
     rows = blocks.reshape(b * h * j, -1).index_select(0, (first + chosen).flatten())
@@ -224,9 +240,9 @@ def take_best(
     count: int,
     causal: bool,
 ) -> Sorted:
-    """Take each block's best blocks, times their probabilities.
+    """Return, for each query block, its `count` best blocks times their probabilities.
 
-    Causal: where fewer are free, the null block, which is the first, stands in for the others.
+    If causal and fewer blocks are allowed, the null block, which comes first, replaces the others.
     """
     chosen, shares = best(scores, free, count)
     if causal:
@@ -236,9 +252,9 @@ def take_best(
     )
     if real is None:
         return keys, values, None
-    spread = real[:, None, ..., None].expand(*k.shape[:4], 1)
-    seen = (shares > 0)[..., None] & pick(spread, chosen)[..., 0]
-    return keys, values, seen.flatten(3, 4)
+    expanded_real = real[:, None, ..., None].expand(*k.shape[:4], 1)
+    visible = (shares > 0)[..., None] & pick(expanded_real, chosen)[..., 0]
+    return keys, values, visible.flatten(3, 4)
 
 
 def attend_to_both(
@@ -251,20 +267,20 @@ def attend_to_both(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Let each block attend to its own and its sorted tokens, in one softmax."""
-    # Blocks join the batch, heads stay behind them: a view of what the projections made.
+    """Return the attention of each block to its own and its sorted tokens, in one softmax."""
+    # Axes (b, n, h), so that no copy of the projections is needed.
     q, k, v, keys, values = (x.transpose(1, 2) for x in (q, k, v, *arranged[:2]))
     o = F.scaled_dot_product_attention(
         q.flatten(0, 1),
         torch.cat((k, keys), -2).flatten(0, 1),
         torch.cat((v, values), -2).flatten(0, 1),
-        attn_mask=_visible(real, arranged[2], q.shape[3], keys.shape[3], causal, q.device),
+        attn_mask=_combine_masks(real, arranged[2], q.shape[3], keys.shape[3], causal, q.device),
         dropout_p=dropout,
     )
     return o.view(*q.shape[:2], *o.shape[1:]).transpose(1, 2).flatten(2, 3)
 
 
-def _visible(  # noqa: PLR0917  six plain facts
+def _combine_masks(  # noqa: PLR0917  six plain facts
     real: Bool[Tensor, "#b n c"] | None,
     seen: Bool[Tensor, "b h n s"] | None,
     size: int,
@@ -272,7 +288,11 @@ def _visible(  # noqa: PLR0917  six plain facts
     causal: bool,
     device: torch.device,
 ) -> Bool[Tensor, "#m #h #c t"] | None:
-    """Return which own and sorted keys each query may attend to; None if all."""
+    """Return True where a query may attend to a key; None if all are visible.
+
+    The keys of a block are its own `size` tokens, then its `sorted_size` sorted tokens. `real` and
+    `seen` are False for those that are no real tokens.
+    """
     if real is None and seen is None and not causal:
         return None
     in_block = torch.ones(1, 1, 1, size if causal else 1, size, dtype=torch.bool, device=device)
@@ -296,9 +316,10 @@ def strided_attention(
     keep: Bool[Tensor, "b l"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend as the Long Range Arena code does: to the strided block, plus to the sum of all.
+    """Return attention to strided blocks plus attention to sums of blocks, as in the LRA code.
 
-    `keep` hides the tokens of that code, which are other ones than it says.
+    Block n has the tokens n, n + count, ... For padding, `keep` hides the same tokens as in that
+    code, which are not those of the strided blocks.
     """
     length, count = q.shape[2], -(-q.shape[2] // block)
     real = torch.arange(block * count, device=q.device).view(block, count) < length
@@ -308,7 +329,7 @@ def strided_attention(
         bits = F.pad(keep, (0, real.numel() - length)).view(-1, count, block)
         block_mask = bits[..., None] & bits[:, :, None]
         sum_mask = block_mask.any(1).repeat_interleave(count, 1)
-    # Positions of the sequence stand at (c, n): one column is one strided block.
+    # Viewed as a matrix (c, n), the sequence has one strided block in each column.
     padded = (F.pad(x, (0, 0, 0, real.numel() - length)) for x in (q, k, v))
     q, k, v = (x.view(*x.shape[:2], block, count, -1) for x in padded)
     block_q, block_k, block_v = (x.permute(0, 3, 1, 2, 4).flatten(0, 1) for x in (q, k, v))
@@ -337,13 +358,13 @@ def _attend_or_mean(
     visible: Bool[Tensor, "#b #l s"] | None,
     dropout: float,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend; a query without a visible key returns the mean of all values.
+    """Return softmax attention; a query without a visible key returns the mean of all values.
 
-    A mask that is one for all queries hides what fills up the last block, and leaves something.
+    A mask that all queries share leaves at least one key visible.
     """
     if visible is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
-    sees = visible.any(-1, keepdim=True)
-    mask = (visible | ~sees)[:, None]
+    has_key = visible.any(-1, keepdim=True)
+    mask = (visible | ~has_key)[:, None]
     o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-    return o if visible.shape[1] == 1 else o.where(sees[:, None], v.mean(2, keepdim=True))
+    return o if visible.shape[1] == 1 else o.where(has_key[:, None], v.mean(2, keepdim=True))

@@ -2,10 +2,10 @@
 
     Z_0 = A^T / (|A|_1 |A|_inf),   Z <- 1/4 Z (13 I - A Z (15 I - A Z (7 I - A Z)))
 
-The iteration tends to the Moore-Penrose inverse from every such start, and the first six steps are
-what the Nystromformer and Skyformer are defined with: they leave small singular values alone, which
-an exact inverse of a nearly singular matrix would blow up. A row and column of zeros stays zero, so
-landmarks that do not exist are left out by emptying theirs.
+The iteration converges to the Moore-Penrose inverse from every such start. The Nystromformer and
+Skyformer are defined with its first six steps: these change small singular values little, which an
+exact inverse of a nearly singular matrix would make huge. Rows and columns of zeros stay zero, so
+landmarks are excluded by setting theirs to zero.
 
 Cost: 48 m^3 operations forward for six steps and 132 m^3 backward; kept are the m^2 entries of each
 Z. Source: Xiong et al., "Nystromformer", arXiv:2102.03902, after Razavi et al. 2014.
@@ -41,10 +41,10 @@ class Initialisation(StrEnum):
     batch. Rows sum to 1 in Nystromformer, unlike in Skyformer."""
 
 
-def _step(
+def _compute_brackets(
     a: Float[Tensor, "r m m"], z: Float[Tensor, "r m m"], identity: Float[Tensor, "1 m m"]
 ) -> tuple[Float[Tensor, "r m m"], ...]:
-    """Return A Z and the three brackets around it, from the inside."""
+    """Return A Z and the three brackets of the formula above, from the inner to the outer one."""
     x = torch.bmm(a, z)
     inner = 7 * identity - x
     middle = torch.baddbmm(15 * identity, x, inner, alpha=-1)
@@ -52,34 +52,36 @@ def _step(
 
 
 class _Iterate(torch.autograd.Function):
-    """The iteration from Z_0; it saves only Z of each step for backward."""
+    """`apply(a, z, iterations)`: the iteration from Z_0 = z, which saves Z of each step."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, z: Tensor, iterations: int) -> Tensor:
+        """Return Z after `iterations` steps."""
         identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)[None]
         iterates = []
         for _ in range(iterations):
             iterates.append(z)
-            z = torch.bmm(z, _step(a, z, identity)[-1]).mul_(0.25)
+            z = torch.bmm(z, _compute_brackets(a, z, identity)[-1]).mul_(0.25)
         ctx.save_for_backward(a, *iterates)
         return z
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of A and Z_0, through the brackets of each step in reverse order."""
         a, *iterates = ctx.saved_tensors
         identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)[None]
-        by_a = torch.zeros_like(a)
+        da = torch.zeros_like(a)
         for z in reversed(iterates):
-            x, inner, middle, outer = _step(a, z, identity)
-            by_outer = torch.bmm(z.mT, gradient).mul_(0.25)
-            by_middle = torch.bmm(x.mT, by_outer).neg_()
-            by_inner = torch.bmm(x.mT, by_middle).neg_()
-            by_x = torch.baddbmm(by_inner, by_outer, middle.mT).neg_()
-            by_x = torch.baddbmm(by_x, by_middle, inner.mT, alpha=-1)
-            by_a = torch.baddbmm(by_a, by_x, z.mT)
-            gradient = torch.baddbmm(torch.bmm(a.mT, by_x), gradient, outer.mT, alpha=0.25)
-        return by_a, gradient, None
+            x, inner, middle, outer = _compute_brackets(a, z, identity)
+            douter = torch.bmm(z.mT, gradient).mul_(0.25)
+            dmiddle = torch.bmm(x.mT, douter).neg_()
+            dinner = torch.bmm(x.mT, dmiddle).neg_()
+            dx = torch.baddbmm(dinner, douter, middle.mT).neg_()
+            dx = torch.baddbmm(dx, dmiddle, inner.mT, alpha=-1)
+            da = torch.baddbmm(da, dx, z.mT)
+            gradient = torch.baddbmm(torch.bmm(a.mT, dx), gradient, outer.mT, alpha=0.25)
+        return da, gradient, None
 
 
 def iterative_inverse(
@@ -90,12 +92,12 @@ def iterative_inverse(
     Args:
         a: Matrices to invert.
         iterations: Number of steps.
-        together: One scale of the start for all matrices, 1 / |A|_1 of the largest, instead of
-            1 / (|A|_1 |A|_inf) of each.
+        together: Whether the start is scaled by 1 / max |A|_1 over all matrices, instead of
+            1 / (|A|_1 |A|_inf) of each matrix.
     """
     columns, rows = (a.abs().sum(axis).amax(-1) for axis in (-2, -1))
     norm = columns.amax() if together else columns * rows
-    # A matrix of zeros starts from, and stays at, zeros.
+    # For a matrix of zeros, the start and the result are zeros.
     scale = torch.where(norm > 0, norm, 1).reciprocal()
     start = a.mT * (scale if together else scale[..., None, None])
     z: Tensor = _Iterate.apply(a.flatten(0, 1), start.flatten(0, 1), iterations)  # type: ignore[no-untyped-call]
@@ -124,7 +126,7 @@ class InverseRule:
 
     @property
     def by_batch(self) -> str:
-        """The option by which examples influence each other, as in `Traits.by_batch`."""
+        """The option that lets examples of a batch affect each other; empty: there is none."""
         original = self.initialisation == Initialisation.original
         together = original and self.inverse == Inverse.iterative
         return f"initialisation={Initialisation.original}" if together else ""

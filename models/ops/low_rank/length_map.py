@@ -1,7 +1,7 @@
 """Linear and pooling maps along the length: from n tokens to a fixed number of slots.
 
-A map has a width for every position, so it ends at `max_length`; shorter input uses what belongs to
-its positions. Padding, and what is behind the end, leave a slot as if it had never been there.
+A map has weights for positions up to `max_length`, of which shorter inputs use the first ones.
+Padding does not change the slots.
 """
 
 import math
@@ -54,7 +54,7 @@ POOL = frozenset({Projection.mean_pool, Projection.max_pool})
 
 
 class LengthMap(nn.Module):
-    """Maps from tokens to slots: number 0 for keys, number 1 for values if it is separate."""
+    """Maps from tokens to slots: number 0 for keys, and number 1 for values if not shared."""
 
     keys: Float[Tensor, "h i j"] | None
     values: Float[Tensor, "h i j"] | None
@@ -77,7 +77,7 @@ class LengthMap(nn.Module):
         self.shrink = math.sqrt(slots) if deviation is None else 1 / deviation
         by_head = sharing.by_head and projection not in POOL
         self.joined = not by_head and projection != Projection.conv
-        """Whether the channels of all heads may pass side by side."""
+        """Whether all heads share the matrix, so that their channels can be multiplied together."""
         separate = sharing in {Sharing.none, Sharing.headwise} and projection not in POOL
         self.maps = 2 if separate else 1
         shape = (slots, site.max_length)
@@ -97,7 +97,7 @@ class LengthMap(nn.Module):
                 self.register_parameter(name, nn.Parameter(weight.uniform_(-bound, bound)))
 
     def draw_into(self, weight: Float[Tensor, "h i j"], generator: torch.Generator) -> Tensor:
-        """Draw N(0, 1 / shrink^2) on the CPU: the same on every machine."""
+        """Fill `weight` from N(0, 1 / shrink^2), drawn on the CPU, so that machines agree."""
         normal = torch.randn(weight.shape, generator=generator, dtype=torch.float32, device="cpu")
         return weight.copy_(normal / self.shrink)
 
@@ -113,22 +113,28 @@ class LengthMap(nn.Module):
         number: int,
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h s c"]:
-        """Apply map `number`, or the shared map, to the tokens of every head."""
-        nothing = -torch.inf if self.projection == Projection.max_pool else 0.0
+        """Return s slots for the n tokens of every head of `x`.
+
+        Args:
+            x: Keys or values.
+            number: 0 for keys, 1 for values; ignored if they share a map.
+            keep: False for padding; None: all tokens are real.
+        """
+        fill = -torch.inf if self.projection == Projection.max_pool else 0.0
         if keep is not None:
-            x = x.masked_fill(~keep[:, None, :, None], nothing)
+            x = x.masked_fill(~keep[:, None, :, None], fill)
         if self.projection in MATRIX:
             matrix = self.weights_of(number)
-            # All columns are not sliced: the gradient of a slice fills and copies the matrix.
+            # Slice only if needed, because the gradient of a slice copies the whole matrix.
             if x.shape[2] < self.max_length:
                 matrix = matrix.narrow(-1, 0, x.shape[2])
             return self.multiplied(x, matrix, keep)
-        windows = self.windows(x, nothing)
+        windows = self.windows(x, fill)
         if self.projection == Projection.conv:
             return windows.flatten(-2) @ self.weights_of(number)
         if self.projection == Projection.max_pool:
             largest = windows.amax(-2)
-            return largest.masked_fill(largest == nothing, 0.0)
+            return largest.masked_fill(largest == fill, 0.0)
         real = torch.ones_like(x[:1, 0, :, 0]).float() if keep is None else keep.float()
         return windows.sum(-2) / self.tokens_held(real).clamp(min=1)[:, None, :, None].to(x.dtype)
 
@@ -143,7 +149,7 @@ class LengthMap(nn.Module):
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h s c"]:
         """Return E x, divided by the norms of E's rows over real tokens if `row_normalise`."""
-        # A shared matrix has two axes: one product over the examples instead of a batch.
+        # A matrix that all heads share takes one product instead of a batch of products.
         slots = (matrix.flatten(0, 1) @ x.flatten(1, 2))[:, None] if self.joined else matrix @ x
         if not self.row_normalise:
             return slots

@@ -1,5 +1,6 @@
-"""Layers that read a sequence token by token: their order, their state, what they share.
+"""Layers that read a sequence token by token.
 
-`linear_recurrence` is the recurrence that is a product of gates, `reading_order` that of tokens
-where some are padding, `layer` the mixer around one cell, or two.
+`linear_recurrence` computes elementwise linear recurrences, `selective_scan` those of Mamba, and
+`exponential_lstm` those of sLSTM. `layer` has the mixer around one or two recurrent cells, and the
+order in which rows with padding are read.
 """

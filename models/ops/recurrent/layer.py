@@ -1,4 +1,4 @@
-"""A recurrent layer as a mixer: one cell, or one from each end, and what is dropped around it.
+"""A recurrent layer as a mixer: one cell, or two that read from both ends, with dropout.
 
     y = cell(x)                              causal, or bidirectional=False
     y = [cell(x), cell'(x from the end)]     else
@@ -7,10 +7,8 @@ Dropout is locked (variational, arXiv:1512.05287): one mask for all tokens of a 
 are those of Merity et al. 2017 (arXiv:1708.01009): alpha mean(m y)^2 over what the last layer
 hands on, dropped by m, and beta mean(y_t - y_{t-1})^2 over what its cells give.
 
-The order in which a recurrent layer reads a row: real tokens first, padding behind them.
-
-So padding, wherever it stands, changes no state that a real token sees; from the last token to the
-first, it is behind the first one.
+A recurrent layer reads the real tokens of a row first, and padding after them, in both directions.
+So padding never changes the state that a real token reads.
 """
 
 from collections.abc import Sequence
@@ -37,7 +35,7 @@ from lra.models.mixer import (
 from lra.models.multi_head import projection
 
 LAST = torch.iinfo(torch.int64).max
-"""Behind the ids of all documents."""
+"""Document number of padding, larger than those of all documents."""
 
 
 class Reading(NamedTuple):
@@ -48,7 +46,7 @@ class Reading(NamedTuple):
     backwards: bool
 
     def reorder(self, x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b l *d"]:
-        """Return tokens, or one fact per token, in the order of reading."""
+        """Return `x`, tokens or one number per token, in the order of reading."""
         if self.order is None:
             return x.flip(1) if self.backwards else x
         order = self.order if x.ndim == 2 else self.order[..., None].expand_as(x)
@@ -70,14 +68,14 @@ def reading_order(
 ) -> Reading:
     """Return an order that reads real tokens first, forwards or backwards, and padding last.
 
-    With `document`, tokens of the same document are read together.
+    Padding is False in `keep`. With `document`, tokens of the same document are read together.
     """
-    given = document if keep is None else keep
-    if given is None:
+    like = document if keep is None else keep
+    if like is None:
         return Reading(None, backwards)
-    position = torch.arange(given.shape[1], device=given.device)
-    turn = (position.flip(0) if backwards else position).expand(given.shape)
-    order = (turn if keep is None else turn + turn.shape[1] * ~keep).argsort(dim=1)
+    position = torch.arange(like.shape[1], device=like.device)
+    rank = (position.flip(0) if backwards else position).expand(like.shape)
+    order = (rank if keep is None else rank + rank.shape[1] * ~keep).argsort(dim=1)
     if document is not None:
         document = document if keep is None else document.masked_fill(~keep, LAST)
         order = order.gather(1, document.gather(1, order).argsort(dim=1, stable=True))
@@ -85,7 +83,7 @@ def reading_order(
 
 
 BOTH_WAYS = Need("bidirectional", causal=False)
-"""What the option of every such family needs."""
+"""The option `bidirectional` needs a model that is not causal."""
 
 
 def directions(site: Site, *, bidirectional: bool) -> int:
@@ -96,7 +94,10 @@ def directions(site: Site, *, bidirectional: bool) -> int:
 def locked_dropout(
     x: Float[Tensor, "b l d"], share: float, *, training: bool
 ) -> Float[Tensor, "b l d"]:
-    """Drop the same channels of all tokens of a row; on a GPU, draws differ from `TiedDropout`."""
+    """Return `x` with dropout that sets the same channels of a row to 0 at all of its tokens.
+
+    `share` is the dropout rate. On a GPU, the random numbers differ from those of `TiedDropout`.
+    """
     if not (share and training):
         return x
     return x * nn.functional.dropout(torch.ones_like(x[:, :1]), share)
@@ -104,7 +105,7 @@ def locked_dropout(
 
 @options
 class RecurrentMixer(Family):
-    """One cell, or one from each end, with dropout, penalties and a projection where asked for."""
+    """One cell, or two that read from both ends, with dropout, penalties and an output map."""
 
     hidden_width: Count | None = None
     """Width of each direction, after which a linear map returns to the model's width. None: the
@@ -141,7 +142,7 @@ class RecurrentMixer(Family):
             )
         hidden = site.width // sides if hidden is None else hidden
         self.dropped = site.at([*self.input_dropout]), site.at([*self.output_dropout])
-        # A penalty is of the last layer.
+        # Only the last layer has penalties.
         costs = self.activation_penalty > 0 or self.change_penalty > 0
         self.penalised = site.layer == site.depth - 1 and costs
         self.cells = nn.ModuleList(self.cell(site, hidden) for _ in range(sides))
@@ -152,10 +153,10 @@ class RecurrentMixer(Family):
         self.traits = Traits(causal=sides == 1, training_noise=noisy, reversible=not self.penalised)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, start from an empty state."""
-        of_input, of_output = self.dropped
+        """Return the outputs for `flow.x`, and the state after it, if `flow.state` is given."""
+        input_rate, output_rate = self.dropped
         x = blanked(flow.x, layout, self.traits)
-        x = locked_dropout(x, of_input, training=self.training)
+        x = locked_dropout(x, input_rate, training=self.training)
         outputs, state = [], flow.state
         for number, cell in enumerate(self.cells):
             order: Reading = reading_order(layout.keep, backwards=number == 1)
@@ -164,11 +165,11 @@ class RecurrentMixer(Family):
             state = state if flow.state is None else after
         y = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
         y = blanked(y, layout, self.traits)
-        handed_on = locked_dropout(y, of_output, training=self.training)
+        dropped_y = locked_dropout(y, output_rate, training=self.training)
         flow = flow._replace(
-            x=handed_on if self.out_proj is None else self.out_proj(handed_on), state=state
+            x=dropped_y if self.out_proj is None else self.out_proj(dropped_y), state=state
         )
-        return self._with_penalties(flow, y, handed_on, layout.keep)
+        return self._with_penalties(flow, y, dropped_y, layout.keep)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the cell's empty state, whose size is the same for any memory."""
@@ -191,8 +192,8 @@ class RecurrentMixer(Family):
             cost = self.activation_penalty * _mean(handed_on.square(), keep)
             flow = flow.add_penalty("activation", cost)
         if self.change_penalty:
-            both = None if keep is None else keep[:, 1:] & keep[:, :-1]
-            cost = self.change_penalty * _mean((y[:, 1:] - y[:, :-1]).square(), both)
+            both_real = None if keep is None else keep[:, 1:] & keep[:, :-1]
+            cost = self.change_penalty * _mean((y[:, 1:] - y[:, :-1]).square(), both_real)
             flow = flow.add_penalty("change", cost)
         return flow
 

@@ -1,10 +1,9 @@
-"""The elementwise recurrence c_t = a_t c_{t-1} + b_t, in chunks that are worked on side by side.
+"""The elementwise recurrence c_t = a_t c_{t-1} + b_t, in chunks that are computed in parallel.
 
-With n tokens cut into m chunks of C, C steps over all chunks give what each makes of an empty start
-and the product of its factors; m steps carry the ends from chunk to chunk, and C steps more, each
-chunk from where it begins, give every c. That is about 3 sqrt(n) steps in place of n, and two to
-three times the work. Nothing is divided and no logarithm is taken: any factors will do, zeros and
-negative and complex ones among them, and each c is a sum of the same products as step by step.
+n tokens are cut into m chunks of C tokens. C steps over all chunks give the end of each chunk from
+c = 0, and the product of its factors. m steps then give the start of each chunk, and C more steps
+give every c. That is about 3 sqrt(n) steps instead of n, with two to three times the operations.
+There is no division and no logarithm, so factors can be zero, negative or complex.
 """
 
 import math
@@ -20,9 +19,9 @@ def linear_recurrence(
     b: Inexact[Tensor, "b l d"],
     start: Inexact[Tensor, "b d"],
 ) -> Inexact[Tensor, "b l d"]:
-    """Return every c_t = a_t c_{t-1} + b_t, from c_0 = `start`.
+    """Return c_t = a_t c_{t-1} + b_t for every token, with `start` before the first token.
 
-    Where `a` is the same at all tokens of all rows, [d], no factors are kept.
+    If `a` is the same for all tokens and rows, [d], fewer numbers are saved for the backward pass.
     """
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), start.dtype)
     a, b, start = a.to(dtype), b.to(dtype), start.to(dtype)
@@ -38,14 +37,14 @@ class _LinearRecurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, start: Tensor) -> Tensor:
-        c = _in_chunks(a, b, start)
+        c = _scan_in_chunks(a, b, start)
         ctx.save_for_backward(a, c, start)
         return c
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a, c, start = ctx.saved_tensors
-        # by c_t: g_t = gradient_t + conj(a_{t+1}) g_{t+1}
+        # The gradient of c_t is g_t = gradient_t + conj(a_{t+1}) g_{t+1}.
         factors = torch.cat((torch.zeros_like(a[:, :1]), a[:, 1:].flip(1)), dim=1).conj()
         empty = torch.zeros_like(start)
         g = linear_recurrence(factors, gradient.flip(1), empty).flip(1)
@@ -58,7 +57,7 @@ class _ConstantRecurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, start: Tensor) -> Tensor:
-        c = _in_chunks(a.expand(b.shape), b, start)
+        c = _scan_in_chunks(a.expand(b.shape), b, start)
         ctx.save_for_backward(a, c, start)
         return c
 
@@ -70,25 +69,28 @@ class _ConstantRecurrence(torch.autograd.Function):
         return (g * before.conj()).sum((0, 1)), g, g[:, 0] * a.conj()
 
 
-def _in_chunks(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
+def _scan_in_chunks(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
+    """Return every c of factors `a` and terms `b`, (b, l, d), in chunks of about sqrt(l) tokens."""
     length = a.shape[1]
     size = math.isqrt(length - 1) + 1
-    number = length // size
-    whole = number * size
+    chunks = length // size
+    whole_length = chunks * size
     c = torch.empty_like(b)
-    cut = (a.shape[0], number, size, a.shape[2])
-    factors, terms, out = (x.narrow(1, 0, whole).view(cut) for x in (a, b, c))
+    cut = (a.shape[0], chunks, size, a.shape[2])
+    factors, terms, out = (x.narrow(1, 0, whole_length).view(cut) for x in (a, b, c))
     end, product = terms[:, :, 0], factors[:, :, 0]
     for step in range(1, size):
         end = torch.addcmul(terms[:, :, step], factors[:, :, step], end)
         product = product * factors[:, :, step]
     ends = [start]
-    for chunk in range(number):
+    for chunk in range(chunks):
         ends.append(torch.addcmul(end[:, chunk], product[:, chunk], ends[-1]))
-    here = torch.stack(ends[:-1], dim=1)
+    current = torch.stack(ends[:-1], dim=1)
     for step in range(size):
-        here = torch.addcmul(terms[:, :, step], factors[:, :, step], here, out=out[:, :, step])
+        current = torch.addcmul(
+            terms[:, :, step], factors[:, :, step], current, out=out[:, :, step]
+        )
     last = ends[-1]
-    for step in range(whole, length):
+    for step in range(whole_length, length):
         last = torch.addcmul(b[:, step], a[:, step], last, out=c[:, step])
     return c

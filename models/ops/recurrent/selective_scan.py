@@ -1,4 +1,4 @@
-"""The recurrence of each pair of a channel and a state, whose factors and inputs tokens choose.
+"""Mamba's recurrence of each channel and state, whose steps, inputs and outputs depend on tokens.
 
     h_t = exp(dt_t A) h_(t-1) + (dt_t u_t) B_t^T,   y_t = h_t C_t        h: channels by states
 
@@ -33,16 +33,16 @@ def selective_scan(
     state: Float[Tensor, "b e n"] | None = None,
     begins: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b l e"], Float[Tensor, "b e n"]]:
-    """Return y in the dtype of `u`, and the state after the last token.
+    """Return y of the formula above in the dtype of `u`, and the state after the last token.
 
     Args:
-        u: Inputs.
-        dt: Steps, 0 or more; 0 leaves the state as it was.
-        rates: A, negative: how fast each state of a channel decays.
-        write: B, how each state takes the inputs up.
-        read: C, how it is read.
-        state: The state after earlier tokens; None: there are none. It is float32 at least.
-        begins: Tokens that find an empty state.
+        u: Inputs of e channels.
+        dt: Steps, 0 or more; 0 leaves the state unchanged.
+        rates: A of each channel and state, below 0: the rate of decay.
+        write: B of each token and state, by which inputs enter.
+        read: C of each token and state, by which states are read.
+        state: The state after earlier tokens, float32 at least; None: there are none.
+        begins: True for tokens that begin a new document, from an empty state.
     """
     dtype = sum_dtype(u)
     if state is None:
@@ -57,14 +57,14 @@ def selective_scan(
             channels = slice(first, first + step)
             block = u_[..., channels], dt[..., channels], rates[channels], state[:, channels]
             y, end = checkpoint(
-                partial(_scan, begins=begins), *block, write, read, use_reentrant=False
+                partial(_scan_channels, begins=begins), *block, write, read, use_reentrant=False
             )
             outputs.append(y)
             ends.append(end)
     return torch.cat(outputs, 2).to(u.dtype), torch.cat(ends, 1)
 
 
-def _scan(  # noqa: PLR0917 (a checkpoint hands positions on)
+def _scan_channels(  # noqa: PLR0917 (a checkpoint hands positions on)
     u: Float[Tensor, "b l c"],
     dt: Float[Tensor, "b l c"],
     rates: Float[Tensor, "c n"],
@@ -74,10 +74,11 @@ def _scan(  # noqa: PLR0917 (a checkpoint hands positions on)
     *,
     begins: Bool[Tensor, "b l"] | None,
 ) -> tuple[Float[Tensor, "b l c"], Float[Tensor, "b c n"]]:
+    """Return y and the last state of some channels; arguments as in `selective_scan`."""
     factors = (dt[..., None] * rates).exp()
     if begins is not None:
         factors = factors.masked_fill(begins[..., None, None], 0)
     inputs = (dt * u)[..., None] * write[:, :, None]
-    h = linear_recurrence(factors.flatten(2), inputs.flatten(2), state.flatten(1))
-    h = h.view(inputs.shape)
-    return torch.einsum("blcn,bln->blc", h, read), h[:, -1].clone()
+    states = linear_recurrence(factors.flatten(2), inputs.flatten(2), state.flatten(1))
+    states = states.view(inputs.shape)
+    return torch.einsum("blcn,bln->blc", states, read), states[:, -1].clone()

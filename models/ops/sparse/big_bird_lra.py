@@ -1,7 +1,7 @@
-"""The random blocks of Big Bird in the Long Range Arena code, drawn as it draws them.
+"""The random blocks of Big Bird in the Long Range Arena code, drawn as in that code.
 
-numpy's generator is seeded with the number of the layer, and permutes the candidates of each head
-and row; the first ones are seen. Candidates end with token 1,024 whatever the length.
+numpy's generator is seeded with the number of the layer and permutes the candidates of each head
+and row, of which the first ones are used. Candidates end at token 1,024 for any length.
 """
 
 import numpy as np
@@ -13,12 +13,12 @@ from lra.models.ops.sparse.big_bird_plan import FORMER_REACH, BigBirdPlan
 
 
 def candidates(row: int, count: int, last: int) -> Int[np.ndarray, " n"]:
-    """Return the blocks that a row may draw.
+    """Return the blocks from which block `row` draws its random blocks.
 
     Args:
-        row: 1 ... count - 2.
-        count: Blocks of the sequence.
-        last: Where candidates end.
+        row: Number of the block of queries, 1 ... count - 2.
+        count: Number of blocks of the sequence.
+        last: Number of the last candidate block plus one.
     """
     blocks = np.arange(1, count - 1)
     if row in {1, 2}:
@@ -34,9 +34,9 @@ def candidates(row: int, count: int, last: int) -> Int[np.ndarray, " n"]:
 def released_blocks(
     heads: int, count: int, *, block: int, drawn: int, seed: int
 ) -> Int[Tensor, "h m t"]:
-    """Return what each row of each head draws, -1 where there is nothing left to draw.
+    """Return the `drawn` random blocks of each head and block of queries; -1: none is left.
 
-    Where a row has fewer than `drawn` candidates the released code raises.
+    The released code fails if a row has fewer than `drawn` candidates.
     """
     random, reach = np.random.RandomState(seed), min(count * block, FORMER_REACH)
     last = (reach // block if reach > 2 * block else count) - 1
@@ -49,11 +49,11 @@ def released_blocks(
 
 
 class ReleasedPlan(BigBirdPlan):
-    """The plan of that code: what is drawn is the blocks themselves."""
+    """The plan of the released code, whose draws are numbers of blocks."""
 
     def chosen(
         self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
     ) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
-        """Return the random blocks of `rows`, and False for what is no block."""
+        """Return the random blocks of `rows`, and False for draws of -1, which are no blocks."""
         blocks = draws[:, rows].long().expand(len(count), -1, -1, -1)
         return blocks.clamp(min=0), blocks >= 0

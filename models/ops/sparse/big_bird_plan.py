@@ -1,4 +1,4 @@
-"""Which blocks a block sees in Big Bird: fixed ones, and random ones drawn without repetition."""
+"""The blocks that each block attends to in Big Bird: fixed blocks, and distinct random blocks."""
 
 from enum import StrEnum, auto
 from itertools import product
@@ -11,10 +11,10 @@ from torch import Tensor
 from lra.models.ops.sparse.block_lists import Lists
 
 FORMER_LENGTHS = (1024, 3072, 4096)
-"""Lengths for which the published code keeps its first plan, within `FORMER_REACH` tokens."""
+"""Lengths for which the published code draws all random blocks from the first 1,024 tokens."""
 FORMER_REACH = 1024
 PUBLISHED_SEED = 42
-"""Of numpy's generator, in every layer, where the command of the Skyformer code names no other."""
+"""Seed of numpy's generator in every layer, by default in the Skyformer code."""
 
 
 class PlanChoice(StrEnum):
@@ -32,10 +32,18 @@ def choose(
     skip: Int[Tensor, "b r"],
     skipped: Int[Tensor, "b r"],
 ) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
-    """Choose distinct blocks out of start ... end-1 without `skipped` ones from `skip` on.
+    """Return t distinct random blocks for each head and row, by Floyd's algorithm.
 
-    Every choice of as many blocks as there are draws is equally likely (Floyd's algorithm); where
-    there are fewer blocks all are chosen, and what is left over is False in the second tensor.
+    Candidates are the blocks start ... end-1, without the `skipped` blocks from `skip` on. Every
+    choice is equally likely. If there are fewer than t candidates, all are chosen, and surplus
+    entries are False in the second tensor.
+
+    Args:
+        draws: t random numbers for each head and row.
+        start: First candidate of each row.
+        end: Last candidate plus one.
+        skip: First excluded block.
+        skipped: Number of excluded blocks.
     """
     number = (end - start - skipped)[:, None]
     picks: list[Tensor] = []
@@ -59,11 +67,11 @@ class BigBirdPlan:
 
     @property
     def least(self) -> int:
-        """Number of blocks from which on some row attends to less than the whole sequence."""
+        """Smallest number of blocks with which some block attends to only part of the sequence."""
         return self.drawn + (4 if self.causal else 5)
 
     def random(self, count: int) -> bool:
-        """Tell whether random draws matter in sequences of `count` blocks."""
+        """Return whether random draws change the result for sequences of `count` blocks."""
         if self.plan == PlanChoice.verbatim:
             return False
         front = self.plan != PlanChoice.uniform and count * self.block in FORMER_LENGTHS
@@ -71,7 +79,7 @@ class BigBirdPlan:
         return 0 < self.drawn < number and count >= self.least
 
     def end(self, count: Int[Tensor, " b"], rows: Int[Tensor, " r"]) -> Int[Tensor, "b r"]:
-        """Return the first block after the candidates, in sequences of `count` blocks."""
+        """Return the last candidate plus one for each of `rows`, in sequences of `count` blocks."""
         if self.causal:
             return (rows[None] - 1).clamp(min=1)
         end = count - 1
@@ -83,7 +91,7 @@ class BigBirdPlan:
         return end.clamp(min=1)[:, None].expand(-1, len(rows))
 
     def former(self, count: Int[Tensor, " b"]) -> Bool[Tensor, " b"]:
-        """Return which lengths have the first plan of the published code."""
+        """Return True for lengths in `FORMER_LENGTHS`, given as numbers of blocks."""
         return torch.stack([count * self.block == n for n in FORMER_LENGTHS]).any(0)
 
     def lists(
@@ -102,14 +110,16 @@ class BigBirdPlan:
                 (last, last > rows + 1),
             ]
         shape = (len(count), len(rows))
-        parts = [(x.expand(shape), seen.expand(shape)) for x, seen in fixed]
-        blocks, seen = (torch.stack(part, -1)[:, None] for part in zip(*parts, strict=True))
-        blocks = torch.where(seen, blocks, 0).expand(-1, len(draws), -1, -1)
-        seen = seen.expand_as(blocks)
+        parts = [(x.expand(shape), visible.expand(shape)) for x, visible in fixed]
+        blocks, visible = (torch.stack(part, -1)[:, None] for part in zip(*parts, strict=True))
+        blocks = torch.where(visible, blocks, 0).expand(-1, len(draws), -1, -1)
+        visible = visible.expand_as(blocks)
         if self.drawn:
             chosen = self.chosen(draws, count, rows)
-            blocks, seen = (torch.cat(x, -1) for x in zip((blocks, seen), chosen, strict=True))
-        return Lists(blocks, seen, rows, self.block, diagonal=1 if self.causal else None)
+            blocks, visible = (
+                torch.cat(x, -1) for x in zip((blocks, visible), chosen, strict=True)
+            )
+        return Lists(blocks, visible, rows, self.block, diagonal=1 if self.causal else None)
 
     def chosen(
         self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
@@ -134,22 +144,23 @@ class BigBirdPlan:
         return start, end, skip, skipped
 
     def published_draws(self, heads: int, count: int) -> Int[Tensor, "h m t"]:
-        """Return the draws by which sequences of `count` blocks see what the Skyformer code draws.
+        """Return draws with which `choose` gives the blocks of the Skyformer code.
 
-        They are places among a row's candidates, in rising order, which `choose` takes as they are.
+        For each head and row of `count` blocks, they are indices of candidates in rising order,
+        which `choose` leaves unchanged.
         """
         random, blocks = np.random.RandomState(PUBLISHED_SEED), torch.tensor([count], device="cpu")
         bounds = self.candidates(blocks, torch.arange(count, device="cpu"))
         spans = torch.cat(bounds).T.tolist()
         former = bool(self.former(blocks))
         turns = [*product(range(heads), range(1, count - 1))]
-        if not former:  # the last row draws as well, and is not read
+        if not former:  # here that code also draws for the last row, and ignores the result
             turns = [(head, row) for row, head in product(range(1, count), range(heads))]
         draws = np.zeros((heads, count, self.drawn), np.int32)
         for head, row in turns:
             start, end, skip, skipped = spans[row]
             legal = [*range(start, skip), *range(skip + skipped, end)]
             permuted = random.permutation(legal if former else 2 * self.drawn + 5).tolist()
-            places = sorted([legal.index(each) for each in permuted if each in legal][: self.drawn])
-            draws[head, row, : len(places)] = places
+            drawn = [legal.index(block) for block in permuted if block in legal][: self.drawn]
+            draws[head, row, : len(drawn)] = sorted(drawn)
         return torch.from_numpy(draws)

@@ -1,8 +1,8 @@
-"""Attention within blocks and to whole neighbours: for short sequences through PyTorch's kernel.
+"""Attention within blocks and to neighbouring blocks; short sequences use PyTorch's kernel.
 
-The kernel with a mask, or with none where all is seen, takes about half the time of
-`lra.models.ops.sparse.union` for each score, so it pays up to twice as many. ALiBi is left to the
-union, and so is dropout, whose draws would be other ones.
+PyTorch's kernel with a mask, or without one if all keys are visible, takes about half the time of
+`lra.models.ops.sparse.union` per score, so it may compute up to twice as many scores. ALiBi and
+dropout use the union; PyTorch's dropout would draw other random numbers.
 """
 
 import torch
@@ -26,7 +26,10 @@ def block_attention(
     slopes: Float[Tensor, " h"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend to the keys of one set of blocks; arguments as `union_attention`."""
+    """Return softmax attention of each block to itself and the neighbours that `blocks` names.
+
+    The other arguments are those of `union_attention`.
+    """
     if slopes is not None or dropout or not _is_short(blocks, q.device):
         return union_attention(q, k, v, blocks, keep=keep, slopes=slopes, dropout=dropout)
     visible = _visible(blocks, keep, q.device)
@@ -37,14 +40,14 @@ def block_attention(
 
 
 def _is_short(blocks: Blocks, device: torch.device) -> bool:
-    """Tell whether a dense mask is fast: all blocks are visible, or scores are few."""
+    """Return whether a dense mask is faster: all blocks are visible, or there are few scores."""
     most = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
     is_small = blocks.length <= 2 * blocks.reach and blocks.length**2 <= most
-    return is_small or _all_seen(blocks)
+    return is_small or _sees_all(blocks)
 
 
-def _all_seen(blocks: Blocks) -> bool:
-    """Tell whether each block attends to all others, as far as causality allows."""
+def _sees_all(blocks: Blocks) -> bool:
+    """Return whether each block attends to all other blocks, or to all earlier ones if causal."""
     others = -(-blocks.length // blocks.block) - 1
     return blocks.look_back >= others and (blocks.causal or blocks.look_forward >= others)
 
@@ -52,12 +55,12 @@ def _all_seen(blocks: Blocks) -> bool:
 def _visible(
     blocks: Blocks, keep: Bool[Tensor, "b l"] | None, device: torch.device
 ) -> Bool[Tensor, "#b 1 #l l"] | None:
-    """Return which query may attend to which key; None if `causal` alone decides."""
-    if _all_seen(blocks) and (keep is None or not blocks.causal):
+    """Return True where a query may attend to a key; None if `blocks.causal` decides alone."""
+    if _sees_all(blocks) and (keep is None or not blocks.causal):
         return None if keep is None else keep[:, None, None]
-    place = torch.arange(blocks.length, device=device)
-    offset = place // blocks.block - place[:, None] // blocks.block
-    seen = (offset >= -blocks.look_back) & (offset <= blocks.look_forward)
+    position = torch.arange(blocks.length, device=device)
+    offset = position // blocks.block - position[:, None] // blocks.block
+    visible = (offset >= -blocks.look_back) & (offset <= blocks.look_forward)
     if blocks.causal:
-        seen &= place <= place[:, None]
-    return seen[None, None] if keep is None else seen & keep[:, None, None]
+        visible &= position <= position[:, None]
+    return visible[None, None] if keep is None else visible & keep[:, None, None]

@@ -1,7 +1,7 @@
-"""Which blocks of keys a query attends to: those of the highest scores, each query its own.
+"""The choice of key blocks with the highest scores, separately for each query.
 
-Choices have no gradient. Equal scores give the block that comes first, on every device. Scores are
-formed for some queries at a time, and not kept.
+Choices have no gradient. Among equal scores, the first block is chosen on every device. Scores are
+computed for a part of the queries at a time and not stored.
 """
 
 import torch
@@ -18,7 +18,7 @@ PASS_ELEMENTS_ELSEWHERE = 1 << 25
 
 
 def passes(length: int, each: int, device: torch.device) -> list[slice]:
-    """Cut the queries into slices with a bounded number of scores, `each` per query."""
+    """Return slices of `length` queries with a bounded number of scores, `each` per query."""
     elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
     return [*row_slices(length, max(1, elements // max(1, each)))]
 
@@ -26,12 +26,12 @@ def passes(length: int, each: int, device: torch.device) -> list[slice]:
 def block_selection(
     scores: Float[Tensor, "b g l m"], top: int, forced: Bool[Tensor, "#b #g l m"] | None = None
 ) -> Int[Tensor, "b g l t"]:
-    """Return the blocks with the highest scores, `top` or all; -1 where fewer are visible.
+    """Return the `top` blocks with the highest scores of each query; -1 if fewer are visible.
 
     Args:
-        scores: -inf for a block that may not be seen. Written over.
-        top: Blocks to choose.
-        forced: Blocks that are chosen whatever their scores are, if they may be seen.
+        scores: Scores of m blocks, -inf for hidden blocks; they are overwritten.
+        top: Number of blocks to choose.
+        forced: True for blocks that are always chosen if they are visible.
     """
     if forced is not None:
         scores.masked_fill_(forced & (scores > -torch.inf), torch.inf)
@@ -52,20 +52,20 @@ def chosen_by_mean(
     *,
     causal: bool,
 ) -> Int[Tensor, "b h l t"]:
-    """Choose by the products of queries with the mean key of each block, the own block always.
+    """Return each query's block, and the blocks whose mean keys have the highest products with it.
 
     Args:
-        q: Queries, by token.
-        keys: Keys, by slot.
-        table: Where they stand.
-        top: Blocks to choose, including the query's block.
+        q: Queries of l tokens.
+        keys: Keys in s slots of blocks.
+        table: The slot of each token.
+        top: Number of blocks to choose, including the query's block.
         causal: Whether later blocks are hidden.
     """
     with full_precision(q):
         means, chosen = table.means(keys), []
-        for some in passes(q.shape[2], q.shape[0] * q.shape[1] * table.block_count, q.device):
-            scores = q[:, :, some].to(sum_dtype(q)) @ means.mT
-            scores.masked_fill_(~table.visible(some, causal=causal)[:, None], -torch.inf)
-            home = (table.place[:, some, None] // table.block == table.numbers)[:, None]
-            chosen.append(block_selection(scores, top, home))
+        for part in passes(q.shape[2], q.shape[0] * q.shape[1] * table.block_count, q.device):
+            scores = q[:, :, part].to(sum_dtype(q)) @ means.mT
+            scores.masked_fill_(~table.visible(part, causal=causal)[:, None], -torch.inf)
+            is_home = (table.place[:, part, None] // table.block == table.numbers)[:, None]
+            chosen.append(block_selection(scores, top, is_home))
     return torch.cat(chosen, dim=2)

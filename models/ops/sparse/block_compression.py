@@ -1,4 +1,4 @@
-"""One key or value of each block: the mean of its tokens, or what a network makes of them."""
+"""Compression of each block to one key or value: the mean of its tokens, or a small network."""
 
 from enum import StrEnum, auto
 
@@ -25,17 +25,17 @@ class BlockMean(nn.Module):
     def forward(
         self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
     ) -> Float[Tensor, "b g m k"]:
-        """Return the mean of each block; `filled` marks the slots that hold a token, None: all."""
+        """Return the mean of each block over slots that are True in `filled`; None: over all."""
         return block_means(x, filled).to(x.dtype)
 
 
 class BlockNetwork(Roles):
-    """A network of two layers on each block.
+    """A network of two layers that maps each block to one vector.
 
     Args:
-        groups: Heads of keys, each with positions of its own.
+        groups: Number of key heads, each with separate position vectors.
         block: Number of tokens of a block, C.
-        width: Channels of a head.
+        width: Number of channels of a head.
     """
 
     no_matrices = ("positions",)
@@ -49,7 +49,7 @@ class BlockNetwork(Roles):
     def forward(
         self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
     ) -> Float[Tensor, "b g m k"]:
-        """Apply the network to each block; `filled` marks slots that hold a token, None: all."""
+        """Return the network's output for each block; `filled` is False for empty slots."""
         placed = x + self.positions[:, None].to(x.dtype)
         if filled is not None:
             placed = placed.masked_fill(~filled[:, None, ..., None], 0)

@@ -1,12 +1,12 @@
 """Softmax attention in which every block of queries has a list of key blocks, with its gradient.
 
-A row is one block of C queries of one example and head; it sees the T key blocks on its list. Rows
-are worked off in passes of a size that fits into the cache: their keys and values are copied side
-by side, so that scores, outputs and gradients are batches of products with a C x TC matrix, and the
-gradients of the copies are added to their blocks whole. Nothing of the size of the scores is kept:
-the backward pass computes them again from the logarithm of each query's sum of exponentials.
+A row is one block of C queries of one example and head; it attends to the T key blocks on its list.
+Rows are computed in passes whose scores fit into the cache. Their keys and values are copied side
+by side, so that scores, outputs and gradients are batches of products with a C x TC matrix; the
+gradients of the copies are added to the original blocks. Scores are not stored: the backward pass
+computes them again from the logarithm of each query's sum of exponentials.
 
-Exponentials are powers of two, which cost half as much as those of e, and no more far below zero.
+Exponentials have base two, because exp2 takes half the time of exp.
 """
 
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ class Lists(NamedTuple):
 
     blocks: Int[Tensor, "b h r t"]
     seen: Bool[Tensor, "b h r t"]
-    """False for entries that do not count."""
+    """False for entries of the list that are ignored."""
     rows: Int[Tensor, " r"]
-    """Which blocks of the sequence the queries are."""
+    """Number of each block of queries in the sequence."""
     block: int
     diagonal: int | None = None
-    """The entry that is the row's own block, when no query may see a later key of it."""
+    """Index of the query's block on the list, in which later keys are hidden; None: not causal."""
 
 
 def by_block(x: Float[Tensor, "b h l k"], block: int) -> Float[Tensor, "n c k"]:
@@ -73,7 +73,7 @@ class Masks:
             self.slopes = flat(slopes[:, None, None].expand(-1, len(lists.rows), 1))
 
     def passes(self) -> Iterator[slice]:
-        """Yield ranges of rows."""
+        """Yield slices of rows, so that the scores of a slice fit into the cache."""
         rows, entries = self.index.shape
         elements = PASS_ELEMENTS.get(device_kind(self.index.device), PASS_ELEMENTS_ELSEWHERE)
         step = max(1, elements // (self.block * self.block * entries))
@@ -81,7 +81,7 @@ class Masks:
             yield slice(start, min(start + step, rows))
 
     def listed(self, blocks: Float[Tensor, "n c k"], part: slice) -> Float[Tensor, "m w k"]:
-        """Copy the blocks on the lists of `part` next to each other."""
+        """Return a copy of the blocks on the list of each row in `part`, side by side."""
         index = self.index[part]
         return blocks.index_select(0, index.flatten()).view(len(index), -1, blocks.shape[-1])
 
@@ -92,23 +92,25 @@ class Masks:
         x = x.view(-1, *blocks.shape[1:])
         blocks.index_add_(0, self.index[part].flatten(), x, alpha=scale)
 
-    def minus(self, part: slice, shift: Float[Tensor, "m c 1"]) -> Float[Tensor, "m c w"]:
-        """Return the masks and biases minus `shift`, in units of log 2."""
+    def shifted_masks(self, part: slice, shift: Float[Tensor, "m c 1"]) -> Float[Tensor, "m c w"]:
+        """Return the masks and biases for base-2 scores of the rows in `part`, minus `shift`."""
         unseen, block = self.unseen[part], self.block
         mask = shift.new_zeros(*unseen.shape, block).masked_fill_(unseen[..., None], NEVER)
         if self.padding is not None:
             mask.masked_fill_(self.padding[self.index[part]], NEVER)
-        added = mask.flatten(1)[:, None] - shift
-        within = torch.arange(block, device=shift.device)
+        shifted = mask.flatten(1)[:, None] - shift
+        offset = torch.arange(block, device=shift.device)
         if self.diagonal is not None:
-            later = within > within[:, None]
-            diagonal_part = added[..., self.diagonal * block : (self.diagonal + 1) * block]
+            later = offset > offset[:, None]
+            diagonal_part = shifted[..., self.diagonal * block : (self.diagonal + 1) * block]
             diagonal_part.masked_fill_(later, NEVER)
         if self.slopes is not None:
-            position = (self.offsets[part][..., None] + within).flatten(1)
-            distance = (position[:, None] - within[:, None]).abs_().to(added.dtype)
-            added.addcmul_(distance, self.slopes[part][..., None].to(added.dtype), value=-LOG2_E)
-        return added
+            position = (self.offsets[part][..., None] + offset).flatten(1)
+            distance = (position[:, None] - offset[:, None]).abs_().to(shifted.dtype)
+            shifted.addcmul_(
+                distance, self.slopes[part][..., None].to(shifted.dtype), value=-LOG2_E
+            )
+        return shifted
 
     def scores(
         self,
@@ -117,8 +119,8 @@ class Masks:
         keys: Float[Tensor, "m w k"],
         shift: Float[Tensor, "m c 1"],
     ) -> Float[Tensor, "m c w"]:
-        """Return masked scores in units of log 2, less `shift`."""
-        scores = self.minus(part, shift)
+        """Return q k^T / sqrt(k) * log2(e) plus masks and biases minus `shift`, for `part`."""
+        scores = self.shifted_masks(part, shift)
         scale = LOG2_E * queries.shape[-1] ** -0.5
         add_product(scores, queries, keys.mT, scale)
         return scores
@@ -139,7 +141,7 @@ class BlockListAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend; the queries are those of `lists.rows`. `remember`: a backward pass will come."""
+        """Return the attention of the queries in `lists.rows`; `remember`: save for backward."""
         with full_precision(q):
             masks = Masks(lists, keep, slopes, k)
             queries, keys, values = (by_block(x, lists.block) for x in (q, k, v))
@@ -148,9 +150,9 @@ class BlockListAttention(torch.autograd.Function):
             tiny = torch.finfo(out.dtype).tiny
             dropout_masks: list[Tensor] = []
             for part in masks.passes():
-                nothing = logs[part].zero_()
-                weights = masks.scores(part, queries[part], masks.listed(keys, part), nothing)
-                # Above the scores of rows that see nothing, whose weights so become 0.
+                zero_shift = logs[part].zero_()
+                weights = masks.scores(part, queries[part], masks.listed(keys, part), zero_shift)
+                # Larger than NEVER, so that queries without a visible key get weights of 0.
                 top = weights.amax(-1, keepdim=True).clamp_(min=NEVER / 10)
                 total = weights.sub_(top).exp2_().sum(-1, keepdim=True).clamp_(min=tiny)
                 torch.add(top, total.log2(), out=logs[part])
@@ -169,26 +171,28 @@ class BlockListAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
-        """Return the gradients by q, k and v."""
+        """Return the gradients of q, k and v; the scores are computed again."""
         q, k, v, out, logs, keep, slopes, *dropout_masks = ctx.saved_tensors
         lists: Lists = ctx.lists
         scale, masks_of = q.shape[-1] ** -0.5, iter(dropout_masks)
         with full_precision(gradient):
             masks = Masks(lists, keep, slopes, k)
-            queries, keys, values, given = (by_block(x, lists.block) for x in (q, k, v, gradient))
+            queries, keys, values, gradient_blocks = (
+                by_block(x, lists.block) for x in (q, k, v, gradient)
+            )
             dq, dk, dv = torch.empty_like(queries), torch.zeros_like(keys), torch.zeros_like(values)
-            mean = (given * out).sum(-1, keepdim=True)
+            mean = (gradient_blocks * out).sum(-1, keepdim=True)
             for part in masks.passes():
                 listed_keys = masks.listed(keys, part)
                 weights = masks.scores(part, queries[part], listed_keys, logs[part]).exp2_()
-                change = torch.bmm(given[part], masks.listed(values, part).mT)
-                used = weights
+                dscores = torch.bmm(gradient_blocks[part], masks.listed(values, part).mT)
+                dropped_weights = weights
                 if ctx.dropout:
                     factor = next(masks_of) * (1 / (1 - ctx.dropout))
-                    used, change = weights * factor, change.mul_(factor)
-                change.sub_(mean[part]).mul_(weights)
-                add_product(dq[part], change, listed_keys, scale, overwrite=True)
-                masks.give_back(dk, part, torch.bmm(change.mT, queries[part]), scale)
-                masks.give_back(dv, part, torch.bmm(used.mT, given[part]), 1.0)
+                    dropped_weights, dscores = weights * factor, dscores.mul_(factor)
+                dscores.sub_(mean[part]).mul_(weights)
+                add_product(dq[part], dscores, listed_keys, scale, overwrite=True)
+                masks.give_back(dk, part, torch.bmm(dscores.mT, queries[part]), scale)
+                masks.give_back(dv, part, torch.bmm(dropped_weights.mT, gradient_blocks[part]), 1.0)
         pairs = zip((dq, dk, dv), (q, k, v), strict=True)
         return *(product.view(x.shape).to(x.dtype) for product, x in pairs), *[None] * 5

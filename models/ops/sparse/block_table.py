@@ -1,9 +1,9 @@
-"""Tokens laid out in whole blocks: those of each document begin with a block of their own.
+"""Tables that assign tokens to slots of blocks, so that each document begins with a new block.
 
-A token's place is its slot among m blocks of C. Where tokens follow one another, it is its index.
-Documents are laid one behind the other, each from a new block on, so that a block holds tokens of
-one document. Padding has no slot: what is laid out is the row without it. Behind a state, places
-are counted from the oldest block that is remembered.
+The place of a token is the number of its slot among m blocks of C slots. In one document without
+padding, it is the token's index. Each document begins with a new block, so that a block has tokens
+of one document only. Padding has no slot. With a state, places are counted from the oldest block
+in the state.
 """
 
 from typing import NamedTuple, cast
@@ -29,13 +29,13 @@ class BlockTable(NamedTuple):
     rank: Int[Tensor, "#b m"]
     """Number of the block in its document."""
     filled: Bool[Tensor, "#b s"] | None = None
-    """Which slots hold a token that may be seen; None: all up to each query."""
+    """True for slots with a visible token; None: all slots up to each query have one."""
     keep: Bool[Tensor, "b l"] | None = None
-    """Which tokens have a slot; a token of padding stands with the one before it."""
+    """True for tokens with a slot; padding has the place of the token before it."""
     in_order: bool = True
     """Whether the place of each token is its index."""
     sight: int | None = None
-    """How many blocks back a query sees, its own included; None: all."""
+    """Number of blocks that a query attends to, up to and including its own; None: all."""
 
     @property
     def block_count(self) -> int:
@@ -64,25 +64,25 @@ class BlockTable(NamedTuple):
     def visible(
         self, some: slice, *, causal: bool, width: int = 1, stride: int | None = None
     ) -> Bool[Tensor, "#b l w"]:
-        """Return which windows the tokens `some` attend to: of their document, and in `sight`.
+        """Return True where a token of `some` may attend to a window: in its document and `sight`.
 
         Args:
             some: The tokens.
-            causal: Whether windows of which some tokens are hidden are hidden.
-            width: Slots of a window; 1: blocks are seen from their first token on.
-            stride: Slots from one window to the next, which divide those of a block; None: all.
+            causal: Whether windows with a later token are hidden.
+            width: Slots of a window; with 1, a block is visible from its first token on.
+            stride: Slots from one window to the next, a divisor of a block; None: one block.
         """
         place = self.place[:, some, None]
         slots, stride = self.block_count * self.block, stride or self.block
         first = torch.arange(0, slots, stride, device=place.device)
         home, block = place // self.block, first // self.block
-        seen = self.document[:, None, block] == self.document.gather(1, home[..., 0])[..., None]
+        visible = self.document[:, None, block] == self.document.gather(1, home[..., 0])[..., None]
         if causal:
-            seen &= first + width <= place + 1
+            visible &= first + width <= place + 1
         if self.sight is not None:
-            seen &= home - block < self.sight
-        there = self.document[:, block] >= 0 if self.filled is None else self.filled[:, first]
-        return seen & there[:, None]
+            visible &= home - block < self.sight
+        used = self.document[:, block] >= 0 if self.filled is None else self.filled[:, first]
+        return visible & used[:, None]
 
     @property
     def numbers(self) -> Int[Tensor, " m"]:
@@ -97,27 +97,27 @@ class BlockTable(NamedTuple):
         filled: Bool[Tensor, "#b w c"] | None,
     ) -> Float[Tensor, "b h w c k"]:
         """Return windows of `width` slots, one every `stride`, with zeros where not `filled`."""
-        cut = torch.unflatten(slots, 2, (-1, stride))
-        more = [F.pad(cut[:, :, n:], (0, 0, 0, 0, 0, n)) for n in range(1, width // stride)]
-        whole = torch.cat((cut, *more), 3) if more else cut
-        return whole if filled is None else whole.masked_fill(~filled[:, None, ..., None], 0)
+        strides = torch.unflatten(slots, 2, (-1, stride))
+        shifted = [F.pad(strides[:, :, n:], (0, 0, 0, 0, 0, n)) for n in range(1, width // stride)]
+        joined = torch.cat((strides, *shifted), 3) if shifted else strides
+        return joined if filled is None else joined.masked_fill(~filled[:, None, ..., None], 0)
 
     def filled_windows(
         self, width: int, stride: int, *, causal: bool
     ) -> Bool[Tensor, "#b w c"] | None:
-        """Return which slots of each window hold a token of the window's first document.
+        """Return True for slots of each window with a token of the window's first document.
 
-        None: all slots that matter. If later tokens are hidden, windows with gaps are not used.
+        None: no mask is needed. In causal models, no token attends to a window with gaps.
         """
         if self.filled is None and (causal or width == stride):
             return None
         slots = torch.ones_like(self.numbers, dtype=torch.bool).repeat_interleave(self.block)[None]
-        cut = torch.unflatten(slots if self.filled is None else self.filled, 1, (-1, stride))
+        strides = torch.unflatten(slots if self.filled is None else self.filled, 1, (-1, stride))
         document = self.document.repeat_interleave(self.block // stride, 1)
         parts = []
         for n in range(width // stride):
-            same = F.pad(document[:, n:], (0, n), value=-1) == document
-            parts.append(F.pad(cut[:, n:], (0, 0, 0, n)) & same[..., None])
+            same_document = F.pad(document[:, n:], (0, n), value=-1) == document
+            parts.append(F.pad(strides[:, n:], (0, 0, 0, n)) & same_document[..., None])
         return torch.cat(parts, 2)
 
     def means(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m k"]:
@@ -132,7 +132,7 @@ class BlockTable(NamedTuple):
 def block_means(
     x: Float[Tensor, "b h m c k"], filled: Bool[Tensor, "#b m c"] | None
 ) -> Float[Tensor, "b h m k"]:
-    """Return the mean over the filled slots of each block, the others being 0; None: all."""
+    """Return the mean over the filled slots of each block; empty slots of `x` must be 0."""
     total = x.to(sum_dtype(x)).sum(3)
     size = x.shape[3] if filled is None else filled.sum(-1).clamp(min=1)[:, None, :, None]
     return total / size
@@ -142,15 +142,15 @@ def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Ten
     """Return the table that assigns slots to the tokens of a pass.
 
     Args:
-        layout: With padding, which has no slot, and documents.
-        length: Tokens of a row.
+        layout: Padding and documents of the tokens.
+        length: Number of tokens of a row.
         block: Number of tokens of a block, C.
-        causal: Whether later tokens are hidden, those that are not there among them.
-        like: Gives the device.
+        causal: Whether later tokens are hidden; then empty slots at the end need no mask.
+        like: A tensor on the device of the table.
     """
     device = like.device
     if layout.document is not None or layout.keep is not None:
-        return _moved(layout.document, layout.keep, block)
+        return _order_by_document(layout.document, layout.keep, block)
     count = -(-length // block)
     index, filled = torch.arange(length, device=device)[None], None
     if not causal and length % block:
@@ -159,7 +159,7 @@ def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Ten
     return BlockTable(block, index, document, torch.arange(count, device=device)[None], filled)
 
 
-def _moved(
+def _order_by_document(
     document: Int[Tensor, "b l"] | None, keep: Bool[Tensor, "b l"] | None, block: int
 ) -> BlockTable:
     """Return a table that orders tokens by document, without padding."""
@@ -168,42 +168,42 @@ def _moved(
         count = -(-document.shape[1] // block)
     else:
         count = document.shape[1]  # or fewer, where tensors have contents
-    kept = torch.ones_like(document, dtype=torch.bool) if keep is None else keep
+    real = torch.ones_like(document, dtype=torch.bool) if keep is None else keep
     numbers, order = document.sort(dim=1, stable=True)
     begins = F.pad(numbers[:, 1:] != numbers[:, :-1], (1, 0), value=True)
-    there = kept.gather(1, order)
-    so_far = there.cumsum(1)
-    before = torch.where(begins, so_far - there.long(), 0).cummax(1).values
-    rank = (so_far - before - 1).clamp_(min=0)  # in the document
-    block_of = (begins | (there & (rank % block == 0) & (rank > 0))).cumsum(1) - 1
+    sorted_real = real.gather(1, order)
+    real_count = sorted_real.cumsum(1)
+    first_count = torch.where(begins, real_count - sorted_real.long(), 0).cummax(1).values
+    rank = (real_count - first_count - 1).clamp_(min=0)  # in the document
+    block_of = (begins | (sorted_real & (rank % block == 0) & (rank > 0))).cumsum(1) - 1
     if document.device.type != "meta":
         count = min(count, int(block_of.max()) + 1)
     place = torch.empty_like(order).scatter(1, order, block_of * block + rank % block)
     empty = torch.full((len(document), count), -1, device=document.device)
-    slots = torch.zeros_like(kept[:, :1]).repeat(1, count * block + 1)
+    slots = torch.zeros_like(real[:, :1]).repeat(1, count * block + 1)
     return BlockTable(
         block,
         place,
         empty.scatter(1, block_of, begins.cumsum(1) - 1),
         empty.scatter(1, block_of, rank // block),
-        slots.scatter(1, place.where(kept, count * block), value=True)[:, :-1],
+        slots.scatter(1, place.where(real, count * block), value=True)[:, :-1],
         keep=keep,
         in_order=False,
     )
 
 
 def blocks_in_memory(memory: int, block: int) -> int:
-    """Return how many whole blocks surely contain the last `memory` tokens."""
+    """Return the smallest number of whole blocks that always contains the last `memory` tokens."""
     if memory < 1:
         raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")
     return -(-(memory - 1) // block) + 1
 
 
 def empty_table(shape: tuple[int, int, int, int, int], block: int, like: Tensor) -> State:
-    """Return the state of no tokens; shape = (b, h, memory, k, v).
+    """Return the state before the first token, for `shape` = (b, h, memory, k, v).
 
-    It is `(keys, values, seen)`: the last blocks, of which the next token enters the last one, and
-    the number of tokens so far.
+    It is `(keys, values, seen)`: the slots of the last blocks, the last of which is being filled,
+    and the number of tokens so far.
     """
     batch, heads, memory, key_width, value_width = shape
     slots = blocks_in_memory(memory, block) * block
@@ -221,9 +221,9 @@ class ContinuedBlocks(NamedTuple):
     keys: Float[Tensor, "b g s k"]
     values: Float[Tensor, "b g s v"]
     moved: Int[Tensor, " b"]
-    """By how many blocks what is remembered moves on."""
+    """Number of blocks that leave the state, because as many new ones were begun."""
     seen: Int[Tensor, " b"]
-    """Tokens, the new ones included."""
+    """Number of tokens so far, including the new ones."""
 
     @property
     def state(self) -> State:
@@ -231,7 +231,7 @@ class ContinuedBlocks(NamedTuple):
         return *(self.last(x, self.table.block) for x in (self.keys, self.values)), self.seen
 
     def last(self, x: Float[Tensor, "b h s k"], each: int = 1) -> Float[Tensor, "b h r k"]:
-        """Return what is to be remembered, `each` for a block."""
+        """Return the last entries of `x` for the state, if `x` has `each` entries per block."""
         size = cast(int, self.table.sight) * each
         index = self.moved[:, None] * each + torch.arange(size, device=x.device)
         return x.gather(2, index[:, None, :, None].expand(*x.shape[:2], -1, x.shape[3]))
@@ -240,7 +240,7 @@ class ContinuedBlocks(NamedTuple):
 def append_blocks(
     state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b g l v"], block: int
 ) -> ContinuedBlocks:
-    """Return remembered and new tokens in their slots, and the blocks to remember."""
+    """Return the tokens of the state and the l new tokens in their slots, and the new state."""
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     length, past = k.shape[2], keys.shape[2] // block
     index = torch.arange(past + -(-length // block), device=k.device)
@@ -254,9 +254,9 @@ def append_blocks(
         in_order=False,
         sight=past,
     )
-    more = (len(index) - past) * block
+    missing = (len(index) - past) * block
     keys, values = (
-        table.insert(F.pad(old, (0, 0, 0, more)), new.to(old.dtype))
+        table.insert(F.pad(old, (0, 0, 0, missing)), new.to(old.dtype))
         for old, new in ((keys, k), (values, v))
     )
     moved = (seen + length) // block - seen // block

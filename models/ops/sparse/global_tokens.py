@@ -1,9 +1,9 @@
-"""A few tokens that see all others, through projections of their own.
+"""Attention of a few global tokens to all tokens, through separate projections.
 
-With g rows that see, H heads of width d and D = H d, projecting all n tokens to keys and values
-costs 4 n D^2 operations, and attending 4 n g D. As q (W x) = (q W) x, the rows may be moved through
-the projections instead: the tokens themselves are then keys and values, for 4 n g H D. That is less
-while g (H - 1) < D, and nothing of the size of x is made.
+With g global tokens, H heads of width d and D = H d, projecting all n tokens to keys and values
+takes 4 n D^2 operations, and attention takes 4 n g D. Because q (W x) = (q W) x, the queries can be
+multiplied by the projections instead. The tokens themselves are then keys and values, which takes
+4 n g H D operations: less if g (H - 1) < D, and without new tensors of the size of x.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def see_projected(
     v: Float[Tensor, "b h s k"],
     weigh: Weigh,
 ) -> Float[Tensor, "b h g k"]:
-    """Let a few rows attend to keys and values that are projected already."""
+    """Return the attention of g queries to projected keys and values; `weigh` gives the weights."""
     return weigh((q * q.shape[-1] ** -0.5) @ k.mT).to(v.dtype) @ v
 
 
@@ -59,16 +59,16 @@ def see_tokens(
     value: nn.Linear,
     weigh: Weigh,
 ) -> Float[Tensor, "b h g k"]:
-    """Let a few rows attend to `x`, as if projected by `key` and `value`, but faster."""
+    """Return the attention of g queries to keys key(x) and values value(x), without making them."""
     rows = q.shape[1:3]
     q = q * q.shape[-1] ** -0.5
-    moved = torch.einsum("bhgk,hkd->bhgd", q, _by_head(key.weight, q)).flatten(1, 2)
-    scores = torch.unflatten(moved @ x.mT, 1, rows)
+    queries_for_x = torch.einsum("bhgk,hkd->bhgd", q, _by_head(key.weight, q)).flatten(1, 2)
+    scores = torch.unflatten(queries_for_x @ x.mT, 1, rows)
     if key.bias is not None:
         scores = scores + torch.einsum("bhgk,hk->bhg", q, _by_head(key.bias, q))[..., None]
     weights = weigh(scores)
-    mixed = torch.unflatten(weights.flatten(1, 2).to(x.dtype) @ x, 1, rows)
-    o = torch.einsum("bhgd,hkd->bhgk", mixed, _by_head(value.weight, q))
+    means = torch.unflatten(weights.flatten(1, 2).to(x.dtype) @ x, 1, rows)
+    o = torch.einsum("bhgd,hkd->bhgk", means, _by_head(value.weight, q))
     if value.bias is not None:
         o = o + weights.sum(-1, keepdim=True).to(o.dtype) * _by_head(value.bias, q)[:, None]
     return o

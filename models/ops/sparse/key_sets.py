@@ -1,14 +1,14 @@
-"""Sets of keys that are seen together, laid out as batches of small dense rectangles of scores.
+"""Sets of keys with their queries, arranged as batches of small dense rectangles of scores.
 
-`Blocks` cuts the sequence into stretches that see their neighbours. `Rectangles` takes every l-th
-token, class by class, or some columns that many queries see. `lra.models.ops.sparse.union` attends
-to any union of them.
+`Blocks` cuts the sequence into blocks that attend to their neighbours. `Rectangles` groups every
+l-th token, or lets all queries attend to some columns of keys. `lra.models.ops.sparse.union`
+attends to any union of such sets.
 
-A set copies queries and keys into buffers (`buffer`, `pairs`), shows them as rectangles (`queries`,
-`keys`), says what is seen inside a rectangle (`mask`), and cuts the work into pieces (`tiles`).
+A set copies queries and keys into buffers (`buffer`, `pairs`), views them as rectangles (`queries`,
+`keys`), masks hidden keys of a rectangle (`mask`), and cuts the computation into parts (`tiles`).
 
-Axis letters besides the project's: m rectangles, c queries and w keys of one rectangle, n of them
-worked on at once, r rows of a buffer.
+Axis letters: m rectangles, c queries and w keys of one rectangle, n rectangles that are computed
+together, r rows of a buffer.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,17 +26,17 @@ PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores worked on at once, by kind of device: 4 MB, so that they stay in the cache."""
 PASS_ELEMENTS_ELSEWHERE = 1 << 24
 FINEST = 32
-"""Fewer queries than this are not worked on apart from their neighbours."""
+"""Smallest number of queries in a tile."""
 
 
 class Tile(NamedTuple):
-    """Some rectangles, some of their queries, and how many of their keys these queries may see."""
+    """Some rectangles, some of their queries, and the number of keys that these may attend to."""
 
     rectangles: slice
     queries: slice
     keys: int
     unclear: slice
-    """The keys that some of the queries may not see."""
+    """The keys that are hidden from some of the queries."""
 
 
 class Coordinates(NamedTuple):
@@ -50,10 +50,10 @@ class Coordinates(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class _Set:
-    """What every set of keys has.
+    """The base class of sets of keys.
 
-    A query sees a key of its rectangle when their units are at least `least` and at most `most`
-    apart (causal: and the key's is the earlier one).
+    A query attends to a key of its rectangle if the distance of their units is from `least` to
+    `most`; if `causal`, the key must also come first.
     """
 
     rows: int
@@ -64,7 +64,7 @@ class _Set:
     least: int = 0
     most: int | None = None
     first: int = 0
-    """Index of the key that stands where query 0 stands."""
+    """Index of the key at the position of query 0."""
     columns: Sequence[int] | None = None
     """The keys of the set, in ascending order; None: all from `first` on."""
 
@@ -90,18 +90,18 @@ class _Set:
         """Return 0 for visible and NEVER for hidden keys, among the unclear keys of a tile."""
         offset = coordinates.query_units[tile.queries, None] - coordinates.key_units[tile.unclear]
         offset = offset if self.causal else offset.abs()
-        seen = offset >= self.least
+        visible = offset >= self.least
         if self.most is not None:
-            seen &= offset <= self.most
-        return torch.where(seen, 0.0, NEVER)
+            visible &= offset <= self.most
+        return torch.where(visible, 0.0, NEVER)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks(_Set):
-    """Blocks of C tokens that see themselves and whole blocks before and behind; units are tokens.
+    """Blocks of C tokens that attend to themselves and to neighbouring blocks; units are tokens.
 
-    Keys lie one row after another, each behind `look_back` blocks of nothing: what a block sees is
-    a strided view of the buffer, and nothing is gathered.
+    Keys lie one row after another, each after `look_back` empty blocks. The keys of a block are
+    then a strided view of the buffer, and nothing is gathered.
     """
 
     block: int
@@ -154,7 +154,7 @@ class Blocks(_Set):
         x: Float[Tensor, "n c k"],
         scale: float,
     ) -> None:
-        """Add `scale * weights^T x` to the keys, in steps in which no two blocks meet one key."""
+        """Add `scale * weights^T x` to the keys, one block at a time, because windows overlap."""
         block, part = self.block, tile.rectangles
         for first in range(0, self.reach, block):
             target = buffer[part.start * block + first : part.stop * block + first]
@@ -180,11 +180,10 @@ class Blocks(_Set):
 
 @dataclass(frozen=True, kw_only=True)
 class Rectangles(_Set):
-    """Queries and keys of one residue class of positions, or all queries and some columns.
+    """Queries and keys whose positions have the same remainder, or all queries and some columns.
 
-    Query a of a rectangle is in unit a // unit, a column j in unit j // unit; without columns keys
-    are counted as queries are. When causal, a query sees the first keys up to some position, and
-    the later ones are not worked on.
+    Query a of a rectangle has the unit a // unit, and column j the unit j // unit; without columns,
+    keys have units as queries do. If causal, keys after a tile's last query are skipped.
     """
 
     classes: int = 1
@@ -218,13 +217,13 @@ class Rectangles(_Set):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield views of tokens and of their slots in the buffer, with equal shapes."""
         del keys
-        laid = buffer.view(*x.shape[:2], self.classes, *buffer.shape[1:])
+        slots = buffer.view(*x.shape[:2], self.classes, *buffer.shape[1:])
         steps, rest = divmod(x.shape[2], self.classes)
         whole = x.shape[2] - rest
-        even = x[:, :, :whole].view(*x.shape[:2], steps, self.classes, x.shape[3])
-        yield even.transpose(2, 3), laid[:, :, :, :steps]
+        whole_steps = x[:, :, :whole].view(*x.shape[:2], steps, self.classes, x.shape[3])
+        yield whole_steps.transpose(2, 3), slots[:, :, :, :steps]
         if rest:
-            yield x[:, :, whole:], laid[:, :, :rest, steps]
+            yield x[:, :, whole:], slots[:, :, :rest, steps]
 
     def queries(self, buffer: Float[Tensor, "m c k"]) -> Float[Tensor, "m c k"]:
         """View a buffer of queries by rectangle."""
@@ -248,23 +247,23 @@ class Rectangles(_Set):
     def tiles(self, elements: int) -> Iterator[Tile]:
         """Yield tiles with about `elements` scores each, without keys hidden from all queries."""
         count, length, units = self.rows * self.classes, self.steps(self.length), self.units()
-        # Sixteen steps of a staircase waste 3 % of its area, whatever the length.
-        tall = max(FINEST, length // 16) if self.causal else length
-        tall = max(1, min(tall, elements // max(1, len(units))))
-        for first in range(0, length, tall):
-            some, seen = slice(first, min(first + tall, length)), len(units)
-            lowest, highest = first // self.unit, (some.stop - 1) // self.unit
-            clear, hidden = bisect_right(units, lowest - self.least), seen
+        # 16 steps along the causal diagonal waste 3 % of the scores, for any length.
+        queries_per_tile = max(FINEST, length // 16) if self.causal else length
+        queries_per_tile = max(1, min(queries_per_tile, elements // max(1, len(units))))
+        for first in range(0, length, queries_per_tile):
+            queries, visible_keys = slice(first, min(first + queries_per_tile, length)), len(units)
+            lowest, highest = first // self.unit, (queries.stop - 1) // self.unit
+            clear, hidden = bisect_right(units, lowest - self.least), visible_keys
             if self.causal:
-                seen = hidden = bisect_right(units, highest - self.least)
+                visible_keys = hidden = bisect_right(units, highest - self.least)
             elif self.least:
                 hidden = bisect_left(units, highest + self.least)
             else:
                 clear = hidden
-            step = max(1, elements // max(1, (some.stop - first) * seen))
-            for start in range(0, count, step) if seen else ():
-                rectangles = slice(start, min(start + step, count))
-                yield Tile(rectangles, some, seen, slice(clear, hidden))
+            rectangles_per_tile = max(1, elements // max(1, (queries.stop - first) * visible_keys))
+            for start in range(0, count, rectangles_per_tile) if visible_keys else ():
+                rectangles = slice(start, min(start + rectangles_per_tile, count))
+                yield Tile(rectangles, queries, visible_keys, slice(clear, hidden))
 
     def coordinates(self, device: torch.device) -> Coordinates:
         """Return the positions of queries and keys."""

@@ -1,6 +1,6 @@
-"""Which keys a query sees in the Sparse Transformer: the near and the far set of its two patterns.
+"""The near and the far set of keys in the two patterns of the Sparse Transformer.
 
-With stride l and c summary columns, token i sees j <= i where
+With stride l and c summary columns, token i attends to j <= i if
 
     strided    near: i - j <= l                far: (i - j) mod l = 0
     fixed      near: floor(j/l) = floor(i/l)    far: j mod l in {l-c, ..., l-1} or j mod l = 0
@@ -35,12 +35,15 @@ class Sparsity:
     causal: bool
 
     def remainders(self, part: int) -> list[int]:
-        """Return the summary columns of a block, in order."""
+        """Return the remainders j mod l of the summary columns, in rising order.
+
+        Parts 0, 1, ... use c columns each, from the end of a block backwards.
+        """
         end = self.stride - part * self.summary
         return sorted({0, *range(end - self.summary, end)})
 
     def near(self, rows: int, length: int, *, first: int = 0) -> Blocks:
-        """Return the near set; `first` tokens before the pattern are not in it."""
+        """Return the near set; the `first` keys come before the pattern and are not in it."""
         fixed = self.pattern == SparsePattern.fixed
         block = self.stride if fixed else min(max(FINEST, -(-self.stride // 2)), 64)
         block = min(block, length)
@@ -59,16 +62,16 @@ class Sparsity:
     def far(
         self, rows: int, length: int, *, alone: bool, part: int = 0, first: int = 0
     ) -> Rectangles:
-        """Return the far set; not `alone`: without what the near set has.
+        """Return the far set; unless `alone`, without the keys of the near set.
 
-        `first` tokens before the pattern are seen by all.
+        All queries attend to the `first` keys, which come before the pattern.
         """
         stride, classes, unit, least, columns = self.stride, 1, 1, 0, None
         if self.pattern == SparsePattern.strided:
             classes, least = min(stride, length), 0 if alone else 2
         else:
-            every = (j + r for j in range(0, length, stride) for r in self.remainders(part))
-            columns = [*range(first), *(j + first for j in every if j < length)]
+            column_keys = (j + r for j in range(0, length, stride) for r in self.remainders(part))
+            columns = [*range(first), *(j + first for j in column_keys if j < length)]
             unit, least = (1, 0) if alone else (stride, 1)
         return Rectangles(
             rows=rows,
@@ -82,20 +85,20 @@ class Sparsity:
         )
 
     def union(self, rows: int, length: int, *, first: int = 0) -> tuple[KeySet, ...]:
-        """Return both sets."""
+        """Return the near and the far set, without a common key."""
         near = self.near(rows, length, first=first)
         if length <= self.stride and not first:
             return (near,)
         return near, self.far(rows, length, alone=False, first=first)
 
     def sees_near(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"]) -> Bool[Tensor, "*a"]:
-        """Tell whether key j is in the near set of query i, later keys aside."""
+        """Return whether key j is in the near set of query i; causality is not checked."""
         if self.pattern == SparsePattern.fixed:
             return i // self.stride == j // self.stride
         return (i - j).abs() <= self.stride
 
     def sees_far(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"], part: int) -> Bool[Tensor, "*a"]:
-        """Tell whether key j is in the far set of query i, later keys aside."""
+        """Return whether key j is in the far set of query i; causality is not checked."""
         if self.pattern == SparsePattern.strided:
             return (i - j) % self.stride == 0
         columns = torch.tensor(self.remainders(part), device=j.device)

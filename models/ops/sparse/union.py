@@ -6,10 +6,9 @@ where o_is is attention inside set s alone and z_is the logarithm of its sum of 
 may not overlap: a key that is in two of them counts twice. `lra.models.ops.sparse.key_sets` has the
 sets.
 
-Scores are worked off in passes that fit into the cache, and nothing of their size is kept: backward
-computes them once more. With z_i at hand the weights are exp(score - z_i), so the sets need not
-know of each other. What autograd keeps is q, k, v, o and one number per query; with dropout also a
-mask, a byte per score.
+Scores are computed in passes that fit into the cache and are not stored; backward computes them
+again. With z_i, the weights are exp(score - z_i), so that the sets are independent of each other.
+Autograd saves q, k, v, o and one number per query; with dropout also one byte per score.
 """
 
 from collections.abc import Iterator
@@ -32,8 +31,8 @@ from lra.models.ops.sparse.key_sets import (
 )
 
 
-class _Laid(NamedTuple):
-    """One set of keys with its buffers, for forward and backward."""
+class _Buffers(NamedTuple):
+    """One set of keys with the buffers of its queries, keys and values."""
 
     keyset: KeySet
     coordinates: Coordinates
@@ -45,7 +44,7 @@ class _Laid(NamedTuple):
     scale: float
 
     def scores(self, tile: Tile) -> Float[Tensor, "n c w"]:
-        """Return the scores of a tile in bits; NEVER for hidden keys."""
+        """Return the scores of a tile times log2(e); NEVER for hidden keys."""
         q, k = self.some_queries(self.q, tile), self.some_keys(self.k, tile)
         scores = q.new_empty(*q.shape[:2], k.shape[1])
         add_product(scores, q, k.mT, self.scale * LOG2_E, overwrite=True)
@@ -75,8 +74,8 @@ class _Laid(NamedTuple):
         )
 
 
-def _lay(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:
-    """Copy tokens into the buffer of a set, with zeros in empty slots."""
+def _fill_buffer(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:
+    """Return the buffer of a set with the tokens `x`, and zeros in empty slots."""
     precise = torch.promote_types(x.dtype, torch.float32)
     if isinstance(keyset, Rectangles) and keyset.classes == 1:
         return x.flatten(0, 1).to(precise)
@@ -87,10 +86,13 @@ def _lay(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:
     return buffer
 
 
-def _lift(
+def _read_buffer(
     keyset: KeySet, buffer: Tensor, shape: torch.Size, *, keys: bool
 ) -> Float[Tensor, "b h s k"]:
-    """Copy tokens of `shape` back from the buffer of a set, in memory l before h."""
+    """Return the tokens of a set's buffer, for `shape` = (b, h, s, ...): undo `_fill_buffer`.
+
+    In memory, s comes before h, so that heads can be joined without a copy.
+    """
     b, h, length = shape[:3]
     if isinstance(keyset, Rectangles) and keyset.classes == 1:
         return buffer.view(b, h, length, -1)
@@ -100,26 +102,31 @@ def _lift(
     return x
 
 
-def _lay_all(
+def _fill_buffers(
     keyset: KeySet,
     qkv: tuple[Tensor, Tensor, Tensor],
     keep: Bool[Tensor, "b s"] | None,
     slopes: Float[Tensor, " h"] | None,
-) -> _Laid:
-    q, k, v = _lay(keyset, qkv[0], keys=False), keyset.pick(qkv[1]), keyset.pick(qkv[2])
+) -> _Buffers:
+    """Return the buffers of a set for queries, keys and values, with masks and ALiBi's slopes."""
+    q, k, v = _fill_buffer(keyset, qkv[0], keys=False), keyset.pick(qkv[1]), keyset.pick(qkv[2])
     gaps = None
     if keep is not None or keyset.padded:
         b, h, length = qkv[1].shape[:3]
         real = q.new_ones(1) if keep is None else keep[:, None, :, None].to(q.dtype)
-        laid = _lay(keyset, keyset.pick(real.expand(b, h, length, 1)), keys=True)
-        gaps = keyset.keys((1 - laid) * NEVER).mT
+        real_buffer = _fill_buffer(keyset, keyset.pick(real.expand(b, h, length, 1)), keys=True)
+        gaps = keyset.keys((1 - real_buffer) * NEVER).mT
     if slopes is not None:
-        each = keyset.queries(q).shape[0] // keyset.rows
-        slopes = slopes.to(q.dtype).repeat(keyset.rows // len(slopes)).repeat_interleave(each)
+        rectangles_per_row = keyset.queries(q).shape[0] // keyset.rows
+        slopes = (
+            slopes.to(q.dtype)
+            .repeat(keyset.rows // len(slopes))
+            .repeat_interleave(rectangles_per_row)
+        )
         slopes = LOG2_E * slopes[:, None, None]
     coordinates, scale = keyset.coordinates(q.device), q.shape[-1] ** -0.5
-    k, v = _lay(keyset, k, keys=True), _lay(keyset, v, keys=True)
-    return _Laid(keyset, coordinates, q, k, v, gaps, slopes, scale)
+    k, v = _fill_buffer(keyset, k, keys=True), _fill_buffer(keyset, v, keys=True)
+    return _Buffers(keyset, coordinates, q, k, v, gaps, slopes, scale)
 
 
 class UnionAttention(torch.autograd.Function):
@@ -137,18 +144,20 @@ class UnionAttention(torch.autograd.Function):
         remember: bool,
         sets: tuple[KeySet, ...],
     ) -> Float[Tensor, "b h l v"]:
-        """Attend. `remember`: whether to save what a backward pass needs."""
+        """Return o of the formula above; `remember`: whether to save tensors for backward."""
         dropout_masks: list[Tensor] = []
         with full_precision(q):
             parts = [
-                _attend(_lay_all(keyset, (q, k, v), keep, slopes), q.shape, dropout, dropout_masks)
+                _attend_set(
+                    _fill_buffers(keyset, (q, k, v), keep, slopes), q.shape, dropout, dropout_masks
+                )
                 for keyset in sets
             ]
             o, total = parts[0]
             for _, other in parts[1:]:
                 total = torch.logaddexp2(total, other)
             if keep is not None or any(keyset.least for keyset in sets):
-                # Queries that see nothing: their weights are exp2(-inf) = 0.
+                # Queries without a visible key get weights of exp2(-inf) = 0.
                 total = total.masked_fill(total < NEVER / 2, torch.inf)
                 o *= (parts[0][1] - total).exp2_()
             elif len(parts) > 1:
@@ -168,42 +177,55 @@ class UnionAttention(torch.autograd.Function):
         q, k, v, keep, slopes, o, total, *dropout_masks = ctx.saved_tensors
         masks = iter(dropout_masks)
         with full_precision(gradient):
-            along = (gradient.to(total.dtype) * o).sum(-1, keepdim=True)
-            facts = torch.cat((total, along), dim=-1)
-            grown: list[Tensor | None] = [None, None, None]
+            gradient_dot_o = (gradient.to(total.dtype) * o).sum(-1, keepdim=True)
+            saved_numbers = torch.cat((total, gradient_dot_o), dim=-1)
+            gradients_so_far: list[Tensor | None] = [None, None, None]
             for keyset in ctx.sets:
-                laid = _lay_all(keyset, (q, k, v), keep, slopes)
-                dq, dk, dv = map(torch.zeros_like, (laid.q, laid.k, laid.v))
-                g_laid = _lay(keyset, gradient, keys=False)
-                facts_laid = _lay(keyset, facts, keys=False)
-                for tile in laid.tiles():
-                    g, fact = laid.some_queries(g_laid, tile), laid.some_queries(facts_laid, tile)
-                    weights = laid.scores(tile).sub_(fact[..., :1]).exp2_()
-                    slope = torch.bmm(g, laid.some_keys(laid.v, tile).mT)  # by weights, then scores
-                    used = weights
+                buffers = _fill_buffers(keyset, (q, k, v), keep, slopes)
+                dq, dk, dv = map(torch.zeros_like, (buffers.q, buffers.k, buffers.v))
+                gradient_buffer = _fill_buffer(keyset, gradient, keys=False)
+                numbers_buffer = _fill_buffer(keyset, saved_numbers, keys=False)
+                for tile in buffers.tiles():
+                    g, numbers = (
+                        buffers.some_queries(gradient_buffer, tile),
+                        buffers.some_queries(numbers_buffer, tile),
+                    )
+                    weights = buffers.scores(tile).sub_(numbers[..., :1]).exp2_()
+                    dscores = torch.bmm(
+                        g, buffers.some_keys(buffers.v, tile).mT
+                    )  # by weights, then scores
+                    dropped_weights = weights
                     if ctx.dropout:
                         factor = next(masks) * (1 / (1 - ctx.dropout))
-                        used = weights * factor
-                        slope *= factor
-                    slope.sub_(fact[..., 1:]).mul_(weights)
-                    by_query = torch.bmm(slope, laid.some_keys(laid.k, tile))
-                    torch.mul(by_query, laid.scale, out=laid.some_queries(dq, tile))
-                    keyset.add_to_keys(dk, tile, slope, laid.some_queries(laid.q, tile), laid.scale)
-                    keyset.add_to_keys(dv, tile, used, g, 1.0)
+                        dropped_weights = weights * factor
+                        dscores *= factor
+                    dscores.sub_(numbers[..., 1:]).mul_(weights)
+                    dq_part = torch.bmm(dscores, buffers.some_keys(buffers.k, tile))
+                    torch.mul(dq_part, buffers.scale, out=buffers.some_queries(dq, tile))
+                    keyset.add_to_keys(
+                        dk, tile, dscores, buffers.some_queries(buffers.q, tile), buffers.scale
+                    )
+                    keyset.add_to_keys(dv, tile, dropped_weights, g, 1.0)
                 for i, buffer in enumerate((dq, dk, dv)):
-                    grown[i] = _collect(keyset, grown[i], buffer, (q, k, v)[i], keys=i > 0)
+                    gradients_so_far[i] = _collect(
+                        keyset, gradients_so_far[i], buffer, (q, k, v)[i], keys=i > 0
+                    )
                 del dq, dk, dv
-        gradients = (cast(Tensor, x).to(y.dtype) for x, y in zip(grown, (q, k, v), strict=True))
+        gradients = (
+            cast(Tensor, x).to(y.dtype) for x, y in zip(gradients_so_far, (q, k, v), strict=True)
+        )
         return *gradients, None, None, None, None, None
 
 
 def _collect(
     keyset: KeySet, grown: Tensor | None, buffer: Tensor, like: Tensor, *, keys: bool
 ) -> Float[Tensor, "b h s k"]:
-    """Add the gradient in a buffer to what other sets gave."""
+    """Return the gradient of `like`: that in `buffer` plus `grown`, that of other sets or None."""
     b, h, length, width = like.shape
     partial = keys and not keyset.has_every_key
-    lifted = _lift(keyset, buffer, keyset.pick(like).shape if keys else like.shape, keys=keys)
+    lifted = _read_buffer(
+        keyset, buffer, keyset.pick(like).shape if keys else like.shape, keys=keys
+    )
     if grown is None and not partial:
         return lifted
     if grown is None:
@@ -214,28 +236,31 @@ def _collect(
     return grown.add_(lifted)
 
 
-def _attend(
-    laid: _Laid, shape: torch.Size, dropout: float, dropout_masks: list[Tensor]
+def _attend_set(
+    buffers: _Buffers, shape: torch.Size, dropout: float, dropout_masks: list[Tensor]
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l 1"]]:
-    """Attend within one set: return means of the values, and log sums of the weights."""
-    keyset = laid.keyset
-    make = laid.q.new_zeros if keyset.least else laid.q.new_empty  # whether some see nothing
-    out = make((*laid.q.shape[:-1], laid.v.shape[-1]))
-    logs = laid.q.new_full((*laid.q.shape[:-1], 1), NEVER)
-    for tile in laid.tiles():
-        weights = laid.scores(tile)
+    """Return o_is and z_is log2(e) of one set: means of values, and logarithms of sums."""
+    keyset = buffers.keyset
+    # With `least` above 0, some queries have no visible key and stay 0.
+    make = buffers.q.new_zeros if keyset.least else buffers.q.new_empty
+    out = make((*buffers.q.shape[:-1], buffers.v.shape[-1]))
+    logs = buffers.q.new_full((*buffers.q.shape[:-1], 1), NEVER)
+    for tile in buffers.tiles():
+        weights = buffers.scores(tile)
         top = weights.amax(-1, keepdim=True)
         weights.sub_(top).exp2_()
         total = weights.sum(-1, keepdim=True)
-        torch.add(top, total.log2(), out=laid.some_queries(logs, tile))
+        torch.add(top, total.log2(), out=buffers.some_queries(logs, tile))
         if dropout:
             mask = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
             dropout_masks.append(mask)
             weights *= mask
             total *= 1 - dropout
-        mixed = torch.bmm(weights, laid.some_keys(laid.v, tile))
-        torch.div(mixed, total, out=laid.some_queries(out, tile))
-    return _lift(keyset, out, shape, keys=False), _lift(keyset, logs, shape, keys=False)
+        mixed = torch.bmm(weights, buffers.some_keys(buffers.v, tile))
+        torch.div(mixed, total, out=buffers.some_queries(out, tile))
+    return _read_buffer(keyset, out, shape, keys=False), _read_buffer(
+        keyset, logs, shape, keys=False
+    )
 
 
 def union_attention(
@@ -247,15 +272,15 @@ def union_attention(
     slopes: Float[Tensor, " h"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend to all keys of all sets.
+    """Return softmax attention of each query to the keys of all sets together.
 
     Args:
         q: Queries.
         k: Keys.
         v: Values.
-        sets: Sets of keys without a key in common.
-        keep: False for keys to hide. A query left without a key returns 0.
-        slopes: How fast the scores of each head fall with distance (ALiBi); None: not at all.
+        sets: Sets of keys without a common key.
+        keep: False for hidden keys; None: none. A query without a visible key returns 0.
+        slopes: ALiBi's factor of each head, by which distances lower scores; None: no ALiBi.
         dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
     """
     remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))

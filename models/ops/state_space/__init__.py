@@ -1,7 +1,7 @@
-"""State spaces x_t = A x_{t-1} + B u_t, y_t = C x_t whose A, B and C are those of all tokens.
+"""State spaces x_t = A x_{t-1} + B u_t, y_t = C x_t with the same A, B and C for all tokens.
 
-Outputs are then a convolution of the inputs (`lra.models.ops.convolution.long`). `kernels` makes
-its kernels from eigenvalues, and sums inputs into states; `low_rank` does both for matrices that
-are diagonal plus low rank; `dynamics` has A, B and dt as parameters; `hippo` has the eigenvalues to
-start from.
+The outputs are a convolution of the inputs (`lra.models.ops.convolution.long`). `kernels` makes its
+kernels from eigenvalues and sums inputs into states. `low_rank` does both for matrices that are
+diagonal plus low rank. `dynamics` has A, B and dt as parameters, and `hippo` their initial
+eigenvalues.
 """

@@ -1,6 +1,6 @@
-"""How a step of time makes a recurrence of x' = A x + B u with a diagonal A.
+"""Discretisation of x' = A x + B u with a diagonal A: a recurrence for steps of time dt.
 
-zoh       factor = exp(dt A),  gain = (factor - 1) / A          an input that is held
+zoh       factor = exp(dt A),  gain = (factor - 1) / A          a constant input within a step
 bilinear  factor = (1 + dt A / 2) / (1 - dt A / 2),  gain = dt / (1 - dt A / 2)
 x_t = factor x_{t-1} + gain B u_t
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Discretisation(StrEnum):
-    """How a step of time becomes a factor: a held input, or the trapezoidal rule."""
+    """Rule of discretisation: a constant input within a step, or the trapezoidal rule."""
 
     zoh = auto()
     bilinear = auto()
@@ -22,14 +22,14 @@ class Discretisation(StrEnum):
 def discretise(
     rates: Complex[Tensor, "*s"], step: Float[Tensor, "*#s"], rule: Discretisation
 ) -> tuple[Complex[Tensor, "*s"], Complex[Tensor, "*s"]]:
-    """Return factor and gain of each rate A, for steps dt."""
+    """Return factor and gain of the formulas above, for rates A and steps dt."""
     change = step * rates
     if rule == Discretisation.zoh:
-        # exp(z) - 1 without the difference, which loses what short steps change.
-        less = torch.expm1(change)
-        return less + 1, less / rates
-    below = 1 - change / 2
-    return (1 + change / 2) / below, step / below
+        # expm1 is accurate for short steps, unlike exp(change) - 1.
+        factor_minus_1 = torch.expm1(change)
+        return factor_minus_1 + 1, factor_minus_1 / rates
+    denominator = 1 - change / 2
+    return (1 + change / 2) / denominator, step / denominator
 
 
 def check_steps(step_min: float, step_max: float) -> None:

@@ -1,4 +1,4 @@
-"""A, B and dt of the state spaces of a layer as parameters, and what inputs become in them.
+"""Parameters A, B and dt of a layer's state spaces, and the outputs for given inputs.
 
     diagonal   x' = Lambda x + B u             by either rule of `Discretisation`
     low rank   x' = (Lambda - P P*) x + B u    by the bilinear rule, see `low_rank`
@@ -27,14 +27,14 @@ def state_space(
     readout: Complex[Tensor, "s d p"],
     before: Complex[Tensor, "b d p"] | None = None,
 ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
-    """Return the output of each token, and the states after the last if `before` is given.
+    """Return y_t = 2 Re(C x_t) with x_t = factor x_{t-1} + entry u_t, and the last states.
 
     Args:
         u: Inputs, 0 at padding.
-        factor: lambda.
-        entry: B_.
-        readout: C, and besides that of later tokens where both sides are seen.
-        before: States before the first token, of one direction.
+        factor: Factor of each of p complex states per channel.
+        entry: Gain of the input of each state.
+        readout: C; with s = 2, the second one reads later tokens.
+        before: States before the first token, for s = 1; None: no states are returned.
     """
     length = u.shape[-1]
     y = long_convolution(u, *vandermonde(readout * entry, factor, length))
@@ -48,12 +48,12 @@ class Dynamics(Float32Parameters):
     """Lambda, B and dt of diagonal state spaces.
 
     Args:
-        rates: Lambda to start from.
-        inputs: B to start from; None: 1, which is not learned.
-        number: How many Lambda and B there are.
-        width: Channels, each with a dt.
-        steps: Shortest and longest dt to start from.
-        rule: How they become factors.
+        rates: Initial Lambda.
+        inputs: Initial B; None: 1, which is not learned.
+        number: Number of different Lambda and B, which channels use in turn.
+        width: Number of channels, each with a dt.
+        steps: Shortest and longest initial dt.
+        rule: Rule of discretisation.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Dynamics(Float32Parameters):
         with torch.no_grad():
             self.log_decay.copy_((-rates.real).log())
             self.frequency.copy_(rates.imag)
-        # From the middle: numbers near 0 are finer, and phases are large multiples of dt.
+        # Stored relative to the middle, because floating-point numbers near 0 are more precise.
         self.middle, reach = log(steps[1] * steps[0]) / 2, log(steps[1] / steps[0]) / 2
         nn.init.uniform_(self.log_step, -reach, reach)
 
@@ -85,11 +85,11 @@ class Dynamics(Float32Parameters):
         readout: Complex[Tensor, "s d p"],
         before: Complex[Tensor, "b d p"] | None,
     ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
-        """Return the result of `state_space`, in the precision of `u`."""
-        # The t-th power of a factor has t times its error: it is rounded once, not its phase.
+        """Return the result of `state_space` for these parameters, in the precision of `u`."""
+        # Computed in float64, because the t-th power of a factor has t times its error.
         rates, entry, step = self.continuous(torch.float64)
         exact = discretise(rates, step[:, None], self.rule)
-        factor, gain = (each.to(readout.dtype) for each in exact)
+        factor, gain = (part.to(readout.dtype) for part in exact)
         return state_space(u, factor, gain * entry.to(gain.dtype), readout, before)
 
     def continuous(
@@ -119,12 +119,12 @@ class Dynamics(Float32Parameters):
 
 
 class LowRankDynamics(Dynamics):
-    """The same with P, which starts as B / sqrt(2): that of HiPPO-LegS.
+    """State spaces with A = Lambda - P P*; for HiPPO-LegS, P starts as B / sqrt(2).
 
     Args:
         rates: As for `Dynamics`.
-        inputs: B to start from.
-        low_rank: P to start from.
+        inputs: Initial B.
+        low_rank: Initial P.
         number: As for `Dynamics`.
         width: As for `Dynamics`.
         steps: As for `Dynamics`.

@@ -1,4 +1,4 @@
-"""Parameters of a dynamics, which no move to half precision rounds."""
+"""Modules whose parameters stay in float32 or float64 when a model moves to half precision."""
 
 from collections.abc import Callable
 from typing import Self
@@ -10,17 +10,19 @@ from lra.models.ops.numerics import sum_dtype
 
 
 class Float32Parameters(Roles):
-    """Keeps its parameters in float32 or float64.
+    """A module whose parameters stay in float32 or float64.
 
-    A phase is the product of a frequency and a distance: it turns by many radians where the first
-    has 8 bits.
+    A phase is the product of a frequency and a distance: with 8 bits of the frequency, it would be
+    wrong by many radians.
     """
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        def unrounded(x: Tensor) -> Tensor:
-            moved = fn(x)
-            kept = sum_dtype(moved)
-            return moved if moved.dtype == kept else x.to(moved.device, kept)
+        """Apply `fn` to all parameters, as `nn.Module` does, but undo a move to half precision."""
 
-        super()._apply(unrounded, recurse)  # type: ignore[no-untyped-call]
+        def move_unrounded(x: Tensor) -> Tensor:
+            moved = fn(x)
+            dtype = sum_dtype(moved)
+            return moved if moved.dtype == dtype else x.to(moved.device, dtype)
+
+        super()._apply(move_unrounded, recurse)  # type: ignore[no-untyped-call]
         return self

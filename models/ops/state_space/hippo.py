@@ -1,4 +1,4 @@
-"""Eigenvalues and inputs that a diagonal state space starts from: N real states as N / 2 pairs.
+"""Initial eigenvalues and inputs of diagonal state spaces: N real states as N / 2 complex pairs.
 
     legs      the normal part of HiPPO-LegS: of A with A_nk = -sqrt((2n + 1) (2k + 1)) for n > k
               and -(n + 1) for n = k, that of A + P P^T with P_n = sqrt(n + 1/2); its input is
@@ -7,9 +7,9 @@
     inverse   -1/2 + i (N / pi) (N / (2p + 1) - 1), its limit for large N; inputs are 1
     linear    -1/2 + i pi p, Fourier's; inputs are 1
 
-Of each pair the eigenvalue with positive imaginary part is given (`linear` has a real one), from
-the lowest. Eigenvectors turn freely: those of `legs` are turned so that their inputs are positive
-numbers, the same on every machine. All are computed on the CPU, in float64.
+From each pair, the eigenvalue with positive imaginary part is given (`linear` has a real one), in
+rising order. Phases of eigenvectors are arbitrary: those of `legs` are chosen so that inputs are
+positive, which is the same on every machine. All are computed on the CPU, in float64.
 
 Source     Gu et al. 2022, arXiv:2206.11893 (S4D-LegS, S4D-Inv, S4D-Lin); Gu et al. 2021,
            arXiv:2111.00396, for the normal part.
@@ -37,7 +37,7 @@ class Initial(StrEnum):
 
 
 def spectrum(initial: Initial, states: int) -> Spectrum:
-    """Return the eigenvalues of a kind and their inputs, for an even number of real states."""
+    """Return the p = `states` / 2 initial eigenvalues and their inputs; `states` must be even."""
     pair = torch.arange(states // 2, dtype=torch.float64, device="cpu")
     if initial in (Initial.legs, Initial.legs_ones):
         frequency, inputs = _legs(states)
@@ -51,13 +51,16 @@ def spectrum(initial: Initial, states: int) -> Spectrum:
 
 
 def _legs(states: int) -> tuple[Float[Tensor, " p"], Float[Tensor, " p"]]:
-    """Return frequencies and inputs of the normal part of LegS, which is skew but for -1/2."""
+    """Return imaginary parts of the eigenvalues of LegS's normal part, and their inputs B."""
     frequency, vectors = legs_vectors(states)
     return frequency, (vectors.mH @ _root(states).to(vectors.dtype)).real
 
 
 def legs_vectors(states: int) -> tuple[Float[Tensor, " p"], Complex[Tensor, "n p"]]:
-    """Return frequencies and eigenvectors of the normal part of LegS, turned as said above."""
+    """Return imaginary parts of the eigenvalues of LegS's normal part, and their eigenvectors.
+
+    Phases of eigenvectors are chosen so that their inputs are positive.
+    """
     root = _root(states)
     below = -torch.outer(root, root).tril(-1) / 2
     frequency, vectors = torch.linalg.eigh(-1j * (below - below.T))
@@ -67,5 +70,5 @@ def legs_vectors(states: int) -> tuple[Float[Tensor, " p"], Complex[Tensor, "n p
 
 
 def _root(states: int) -> Float[Tensor, " n"]:
-    """Return B of LegS."""
+    """Return B_n = sqrt(2n + 1) of LegS, for n < `states`."""
     return (2 * torch.arange(states, dtype=torch.float64, device="cpu") + 1).sqrt()
