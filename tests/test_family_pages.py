@@ -36,10 +36,10 @@ def test_capabilities_are_those_of_an_instance() -> None:
     assert linear.startswith(
         "The model can be bidirectional and causal. A causal output depends on earlier tokens "
         "only. "
-        "With the sequence length n, operations grow as n, and activations that are saved for "
-        "backward as n. State for reading token by token, per layer and sequence: "
+        "For n tokens, the number of operations grows as n, and the memory of activations for the "
+        "backward pass grows as n. To read token by token, each layer stores "
     )
-    assert "Not causal: " in " ".join(capabilities(files["tlb"]))
+    assert "The model cannot be causal: " in " ".join(capabilities(files["tlb"]))
 
 
 def built(name: str, head: Head, *, padded: bool = False, **backbone: Any) -> Backbone:
@@ -85,7 +85,7 @@ def test_what_a_page_guarantees_is_true_of_built_models(name: str) -> None:
         works = builds(name, head)
         assert works == (back or way in ways.partition(". ")[0]), way
         if not works:
-            assert f"Not {way}: " in page
+            assert f"The model cannot be {way}: " in page
             continue
         reversible = re.search(r"reversible residual connections(?: \((\w+) only\))?", page)
         may = reversible is not None and reversible[1] in {None, "causal" if back else way}
@@ -100,7 +100,7 @@ def test_what_a_page_guarantees_is_true_of_built_models(name: str) -> None:
 
 def check_state(name: str, page: str) -> None:
     """Compare the state behind five tokens with what a page says of its bytes."""
-    claim = re.search(r"per layer and sequence: ([\d,]+) bytes(?: for (\d+) tokens)?", page)
+    claim = re.search(r"each layer stores ([\d,]+) bytes(?: for (\d+) tokens)?", page)
     try:
         model = built(name, Head.language_modelling)
         state = model.initial_state(1, int((claim and claim[2]) or 8))

@@ -83,9 +83,9 @@ COMMANDS = {
 """What makes the rows of a published file, by the sweep that begins its name."""
 ANCHOR = "how-to-read-what-was-measured"
 OPENING = """\
-A family is a kind of model, for example Mamba-2. Its mixer is the layer that mixes tokens. Each of
-the {count} families below has a page with its formula, options, time and memory. Choose one, list
-its options and train it:
+A family is a kind of model, for example Mamba-2. The *mixer* of a family is the layer that mixes
+tokens. Each of the {count} families below has a page with its formula, options, time and memory.
+Choose one, list its options and train it:
 
     lra list performer
     lra run model=performer
@@ -146,26 +146,27 @@ READING = """\
 - **Symbols**: n or l is the sequence length, h or H the number of heads, and C the number of tokens
   in a chunk or block. d is the width of the model; where D is the width of all heads, d is that of
   one head. k and v are the widths of a head's keys and values. sigma is the sigmoid function.
-- **Labels**: *Published* gives the settings of the paper's models, and *Differs* what is different
-  here. *Notation* translates symbols of the paper into our symbols and options.
+- **Labels**: *Published* gives the settings of the paper's models, and *Differs* names what this
+  project does differently. *Notation* translates symbols of the paper into our symbols and options.
 - **Cost** is the number of operations of a forward pass; a multiply-add counts as two operations.
-  Backward takes two to two and a half times as many.
+  A backward pass takes two to two and a half times as many operations as a forward pass.
 - **Bidirectional forms** of causal recurrences are additions of this project: the same weights read
   the sequence from both ends, and the two outputs are added.
 - **Initial values** are those of the released code, with two exceptions. Projections and gates are
   Xavier-uniform with zero biases, except in lstm, luna, mega, qrnn, rwkv6, rwkv7 and slstm. Short
   convolutions start as in PyTorch. (Released models often draw projections and short convolutions
   from N(0, 0.02).) Tests compare the distribution of every parameter with the released layers.
-- **Guarantees** hold for default options. Sizes are those of a model with three layers, 64 channels
-  and 2 heads. *Exact* means that a causal output depends only on the token itself and on earlier
-  ones. With a *selection leak*, later tokens can change which earlier keys a token attends to.
+- **Guarantees** hold for default options. Sizes of states are those of a model with three layers,
+  64 channels and 2 heads. *Exact* means that a causal output depends only on the token itself and
+  on earlier tokens. With a *selection leak*, later tokens can change which earlier keys a token
+  attends to.
 - **Growth**: each family declares how its operations and activations grow with the length n, and
   tests count them. Projections add n × width² operations.
 - **State**: a model with a state along time can continue a text by segments or token by token. A
   page gives the bytes of this state for one sequence in one layer, in float32.
 - **Padding** never changes the outputs of real tokens. Features that a page omits are unsupported.
 
-Each page names the exceptions to these rules.
+The page of a family names the exceptions to these rules.
 
 ## How to read what was measured
 
@@ -173,21 +174,21 @@ Tables compare a family with [exact attention (SDPA)](../measuring.md#time) on t
 Speed 2.0 means twice as fast as SDPA, and memory 0.5 means half of its memory
 ([marks](../reading.md#marks)). For example, `step` is one training step. All rows use small ListOps
 batches in float32 on two threads of an AMD EPYC, or of an Intel Xeon if the file of rows has `xeon`
-in its name. Fields are empty where nothing was measured.
+in its name. An empty field means that nothing was measured.
 
 - *Faster than SDPA from 714 tokens on*: the family is faster at all measured lengths above this
   one. The length is interpolated on logarithmic axes, and its 95 % interval follows in brackets.
   "≤ 900" gives only the upper end of the interval, because its lower end is below all measured
   lengths.
-- *Exponents*: the cost per sequence is fitted by c × length^e over all lengths. An exponent e of 1
-  is linear growth, and 2 is quadratic.
+- *Growth exponents*: time and memory per sequence are fitted by c × length^e over all lengths. An
+  exponent e of 1 means linear growth, and 2 means quadratic growth.
 - Accuracy is in percent ([intervals and baselines](../reading.md#a-score)).
 """
 ROWS = """\
 ## Rows behind these pages
 
-Print all numbers of a file with `lra report --rows reports/published/FILE`. Each line gives a file,
-what it contains, and the command that measures it again.
+Print all numbers of a file with `lra report --rows reports/published/FILE`. Each line of this list
+names a file, the rows in it, and the command that measures them again.
 """
 HELD_BY = 3
 """An option's meaning on at least so many pages stands in the overview, once."""
@@ -201,7 +202,7 @@ AGAINST = " compared with SDPA that has the same positions"
 SAME_POSITIONS = " with the same kind of positions"
 LONGEST = "Inputs can be at most as long as the longest input for which the model was built."
 SIMULATED = "A mask simulates the sparsity: all scores are computed, and most are masked."
-LOOKS_BACK = "; in bidirectional models, it still reads earlier tokens only"
+LOOKS_BACK = ". In bidirectional models, this family still reads earlier tokens only"
 POSITIONS = "[positions](../positions.md#which-family-honours-which)"
 SHARED = "options-of-several-families"
 
@@ -221,7 +222,10 @@ def options(file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield name, default and meaning of each option of a model's own."""
     for option in choice_options(file):
         listed = set(re.findall(r"\w+", option.meaning))  # most meanings name the values
-        values = f" One of {', '.join(option.values)}." if {*option.values} - listed else ""
+        *others, last = option.values or ("",)
+        values = (
+            f" The value is {', '.join(others)} or {last}." if {*option.values} - listed else ""
+        )
         yield option.key.rpartition(".")[2], typed_value(option.default), option.meaning + values
 
 
@@ -244,7 +248,7 @@ def described(text: str) -> tuple[str, str]:
 def capabilities(file: Path) -> list[str]:
     """Return what an instance with default options guarantees, as lines of a list."""
     facts = describe_traits(load(file), (), str(file))
-    refused = [f"Not {way}: {reason}." for way, reason in facts["refusals"].items()]
+    refused = [f"The model cannot be {way}: {reason}." for way, reason in facts["refusals"].items()]
     if not facts["directions"]:
         return refused
     operations, activations = growth(facts)
@@ -255,7 +259,7 @@ def capabilities(file: Path) -> list[str]:
         ways += LOOKS_BACK
     offers = {
         "cross": "cross attention",
-        "random_draws": "random features that a checkpoint saves",
+        "random_draws": "random features, which checkpoints save",
         "weight_dropout": "attention dropout",
         "reversible": "reversible residual connections",
     }
@@ -267,13 +271,12 @@ def capabilities(file: Path) -> list[str]:
     has = ", ".join([*held, *([POSITIONS] if facts["positions"] else [])])
     lines = [
         f"The model can be {ways}.",
-        f"With the sequence length n, operations grow as {operations}, and activations that are "
-        "saved "
-        f"for backward as {activations}.",
-        f"State for reading token by token, per layer and sequence: {sizes(facts['state_bytes'])}."
+        f"For n tokens, the number of operations grows as {operations}, and the memory of "
+        f"activations for the backward pass grows as {activations}.",
+        f"To read token by token, each layer stores {sizes(facts['state_bytes'])} per sequence."
         if facts["state"]
         else "",
-        f"It works with {has}." if has else "",
+        f"The family supports {has}." if has else "",
         "Inputs can be at most as long as the longest input for which the model was built."
         if facts["max_length"]
         else "",
@@ -312,7 +315,7 @@ def option_lines(file: Path, known: Collection[tuple[str, str]]) -> list[str]:
     lines += [""] if lines else []
     shared_ones = [f"`{each[0]}={each[1]}`" for each in given if each[::2] in known]
     if shared_ones:
-        title = f"[Options of several families](README.md#{SHARED})"
+        title = f"Several families have [these options](README.md#{SHARED})"
         lines += [f"{title}: {', '.join(shared_ones)}.", ""]
     return lines or ["This family has only the options of the backbone.", ""]
 
@@ -358,8 +361,8 @@ def page(
     read = f"[How to read these numbers](README.md#{ANCHOR})."
     if LOOKS_BACK in guarantees[0] and "bidirectional" in " ".join(numbers):
         read += (
-            " In bidirectional rows, this family reads earlier tokens only, while SDPA attends to"
-            " both sides and computes more."
+            " In rows of the bidirectional form, this family reads earlier tokens only, while SDPA"
+            " attends to all tokens, which takes more operations."
         )
     return [*lines, "## Measured", "", read, "", *numbers] if numbers else lines
 
@@ -459,11 +462,11 @@ def facts(points: Sequence[CostPoint], way: str) -> list[str]:
     ]
     if rates:
         exponents = [
-            f"{column.group.rpartition(', ')[2]} {entry.text}"
+            f"the growth exponent of {column.group.rpartition(', ')[2]} is {entry.text}"
             for column, entry in zip(rates.columns, rates.rows[0].entries, strict=True)
             if column.title == "exponent"
         ]
-        found.append(f"{'Its' if found else f'{form}: its'} exponents are {', '.join(exponents)}.")
+        found.append(f"In the {way} form, {', and '.join(exponents)}.")
     return [escape_markdown(" ".join(found)), ""] if found else []
 
 
@@ -472,7 +475,9 @@ def crossed(text: str, form: str, other: str) -> str:
     if text.startswith("not up to "):
         longest = text.removeprefix("not up to ")
         return f"{form} is still slower than {other} at {longest} tokens, the longest measured."
-    if text.startswith("≤") or text[:1].isdigit():
+    if text.startswith("≤"):
+        return f"{form} is faster than {other} from some length {text} tokens on."
+    if text[:1].isdigit():
         return f"{form} is faster than {other} from {text} tokens on."
     return f"The length from which {form.lower()} is faster than {other} is {text}."
 

@@ -1,10 +1,10 @@
-"""How much a trained model owes to each attention head, and what is left without some.
+"""The importance of each attention head of a trained model, and the removal of heads.
 
     I_h = E_x | d L(x) / d xi_h |,        xi_h = 1 multiplies the output of head h
 
-The absolute value is taken for each example x, before the mean; the scores of a layer are divided
-by their L2 norm. xi stands before the projection back, where the heads' outputs lie side by side:
-xi_h = 0 is the same function as a layer that never had head h, which is what `keep_heads` makes.
+The absolute value is taken for each example x, before the mean. The scores of a layer are divided
+by their L2 norm. xi multiplies the outputs of heads before the output projection, so that xi_h = 0
+gives the same function as a layer without head h. `keep_heads` makes such a layer.
 
 Source: Michel et al. 2019, arXiv:1905.10650, sections 2.2, 4.1 and equation 2.
 """
@@ -24,30 +24,32 @@ from lra.models.mixer import Layout, Unsupported
 from lra.models.multi_head import HeadCounts, MultiHead
 
 PROBE = 24
-"""Tokens of the random input on which a layer without some heads is compared with closed gates."""
+"""Number of tokens of the random input on which a layer is checked after heads were removed."""
 TOLERANCE = 1e-4
-"""Of the largest output."""
+"""Largest difference in that check, relative to the largest output."""
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "gate_proj", "out_proj")
 
 
 class Examples(NamedTuple):
-    """A batch that importance is estimated on."""
+    """A batch of examples from which importance is estimated."""
 
     tokens: Tensor
     """[b, p, l]: ids, or real numbers."""
     target: Tensor
     keep: Tensor | None = None
     weight: Tensor | None = None
-    """Like the target: 0 for items that are not judged; None = ones."""
+    """Weights with the shape of the target: 0 for items without a loss; None: all 1."""
     layout: Layout = PLAIN
     """Masks of the batch."""
 
 
 def attention_layers(model: Backbone) -> dict[int, MultiHead]:
-    """Return mixers with separate heads, by the number of their first layer, shared ones once.
+    """Return the model's mixers with separate heads, by the number of their layer.
+
+    A mixer that several layers share appears once, with its first layer.
 
     Raises:
-        Unsupported: There is none.
+        Unsupported: The model has no such mixer.
     """
     mixers: dict[int, MultiHead] = {}
     blocks = model.stack.blocks if isinstance(model.stack, Stack) else ()
@@ -58,7 +60,7 @@ def attention_layers(model: Backbone) -> dict[int, MultiHead]:
     if not mixers:
         names = ", ".join({family(cast(Any, block).mixer): None for block in blocks})
         raise Unsupported(
-            "head pruning removes attention heads with their projections, and "
+            "head pruning removes attention heads with their projections, but "
             f"{names or 'this stack'} has no such heads (it is no subclass of MultiHead): choose "
             "a family with heads, or another method"
         )
@@ -70,8 +72,8 @@ def gate_heads(layers: Mapping[int, MultiHead], gates: Mapping[int, Tensor]) -> 
     """Inside the context, multiply the output of every head by its gate.
 
     Args:
-        layers: Of `attention_layers`.
-        gates: By layer: [h], or [b, h] for each row of a batch.
+        layers: The result of `attention_layers`.
+        gates: The gates xi of each layer: [h], or [b, h] with separate gates for each example.
     """
 
     def hook(layer: int) -> Any:
@@ -94,18 +96,18 @@ def gate_heads(layers: Mapping[int, MultiHead], gates: Mapping[int, Tensor]) -> 
 def head_importance(
     model: Backbone, batches: Iterable[Examples], *, normalised: bool = True
 ) -> dict[int, Float[Tensor, " h"]]:
-    """Return I_h of every head, by layer, with dropout off.
+    """Return the importance I_h of every head by layer, computed without dropout.
 
-    The loss of an example is the mean over its items that count. A state along time is not
-    carried: every row of a batch is an example of its own.
+    The loss of an example is the mean over its items with a weight above 0. Every row of a batch is
+    a separate example, without a state from earlier rows.
 
     Args:
-        model: Trained; its mode is left as it was.
-        batches: Of examples.
+        model: The trained model; its training mode is restored.
+        batches: The examples.
         normalised: Whether the scores of a layer are divided by their L2 norm.
 
     Raises:
-        Unsupported: The model has no heads, or no gradient reaches their gates.
+        Unsupported: The model has no heads, or gates get no gradient.
         ValueError: There are no examples.
     """
     layers = attention_layers(model)
@@ -114,23 +116,23 @@ def head_importance(
     model.eval()
     try:
         for batch in batches:
-            for at, each in _gate_gradients(model, layers, batch).items():
-                sums[at] += each.abs().double().sum(0).cpu()
+            for at, gradients in _gate_gradients(model, layers, batch).items():
+                sums[at] += gradients.abs().double().sum(0).cpu()
             count += len(batch.tokens)
     finally:
         model.train(training)
     if not count:
-        raise ValueError("importance is a mean over examples: got no example")
+        raise ValueError("the importance of heads is a mean over examples: got 0 examples")
     means = {at: total / count for at, total in sums.items()}
     if not normalised:
         return means
-    return {at: each / each.norm().clamp_min(1e-30) for at, each in means.items()}
+    return {at: mean / mean.norm().clamp_min(1e-30) for at, mean in means.items()}
 
 
 def _gate_gradients(
     model: Backbone, layers: Mapping[int, MultiHead], batch: Examples
 ) -> dict[int, Float[Tensor, "b h"]]:
-    """Return, by layer, the gradients of each example's loss by its gates: d L(x) / d xi_h."""
+    """Return d L(x) / d xi_h for each example x and head h of the batch, by layer."""
     rows, parts = batch.tokens.shape[:2]
     like = next(model.parameters())
     gates = {
@@ -139,7 +141,7 @@ def _gate_gradients(
     }
     for gate in gates.values():
         gate.requires_grad_()
-    # The sequences of a pair are rows of one example.
+    # An example with a pair of sequences has two rows, which share the gates.
     by_row = {at: gate.repeat_interleave(parts, 0) for at, gate in gates.items()}
     with torch.enable_grad(), gate_heads(layers, by_row):
         nll = model(batch.tokens, batch.target, batch.keep, layout=batch.layout).nll
@@ -150,7 +152,7 @@ def _gate_gradients(
     if lost := [at for at, each in zip(gates, gradients, strict=True) if each is None]:
         raise Unsupported(
             f"no gradient reaches the heads of layer {lost[0]} ({family(layers[lost[0]])}), "
-            "because residual=reversible computes its layers again: set "
+            "because with residual=reversible the backward pass computes layers again: set "
             "model.backbone.residual=pre_norm"
         )
     return dict(zip(gates, gradients, strict=True))
@@ -164,12 +166,12 @@ def heads_of(mixer: MultiHead) -> int:
 def least_important(
     importance: Mapping[int, Float[Tensor, " h"]], count: int
 ) -> dict[int, list[int]]:
-    """Return the `count` heads with the lowest importance in all layers together, by layer.
+    """Return the `count` least important heads of all layers together, as lists by layer.
 
-    Every layer keeps its most important head.
+    The most important head of each layer is never chosen.
 
     Raises:
-        ValueError: Fewer heads can go.
+        ValueError: `count` is larger than the number of the other heads.
     """
     free = [
         (float(score), at, head)
@@ -180,8 +182,9 @@ def least_important(
     if not 0 <= count <= len(free):
         total = sum(len(scores) for scores in importance.values())
         raise ValueError(
-            f"every layer needs at least one head: got {count} to remove, but only {len(free)} "
-            f"of {total} in {len(importance)} layers can go; remove at most {len(free)}"
+            f"every layer needs at least one head: got {count} heads to remove, but only "
+            f"{len(free)} of {total} heads in {len(importance)} layers can be removed; remove at "
+            f"most {len(free)}"
         )
     chosen: dict[int, list[int]] = {at: [] for at in importance}
     for _, at, head in sorted(free)[:count]:
@@ -193,13 +196,12 @@ def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
     """Remove heads from a model: rows of its projections, and columns of the output projection.
 
     Args:
-        model: Changed.
-        removed: Heads by layer, of `attention_layers`.
+        model: The model, which is changed.
+        removed: Numbers of heads by layer, with layers as in `attention_layers`.
 
     Raises:
-        Unsupported: The heads of a family are not independent of each other; nothing was changed
-            in its layer.
-        ValueError: A head that is not there, or all of a layer.
+        Unsupported: The heads of a layer depend on each other; this layer is unchanged.
+        ValueError: A head does not exist, or a layer would lose all heads.
     """
     layers = attention_layers(model)
     for at, heads in removed.items():
@@ -219,15 +221,15 @@ def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
 
 
 def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) -> None:
-    """Keep only the heads `kept` of a mixer, in the order given.
+    """Remove all heads of a mixer except those in `kept`, which get this order.
 
-    The smaller layer is compared with the full layer in which the other heads' gates are 0, on a
-    random input. They differ if a core mixes heads, or has parameters for each head.
+    A check on a random input of `tokens` tokens compares the result with the full layer in which
+    the gates of other heads are 0. They differ if the core mixes heads or has parameters per head.
 
     Raises:
-        Unsupported: It is another function; nothing was changed.
+        Unsupported: The outputs differ; the mixer is unchanged.
     """
-    before = {
+    projections = {
         name: layer for name in _PROJECTIONS if (layer := getattr(mixer, name, None)) is not None
     }
     total, counts = heads_of(mixer), mixer.head_counts
@@ -248,7 +250,7 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
         with torch.no_grad():
             with gate_heads({0: mixer}, {0: gate}):
                 wanted = mixer(x, Layout())
-            for name, layer in before.items():
+            for name, layer in projections.items():
                 width = widths.get(name, mixer.head_width)
                 index = torch.cat([torch.arange(width) + head * width for head in kept])
                 part = _select_part(cast(nn.Linear, layer), index, columns=name == "out_proj")
@@ -257,13 +259,13 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
             try:
                 difference = float((mixer(x, Layout()) - wanted).abs().max() / wanted.abs().max())
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
-                difference, why = float("inf"), f"it cannot run with fewer ({str(error)[:80]})"
+                difference, why = float("inf"), f"it fails with fewer heads ({str(error)[:80]})"
             else:
-                why = f"without them it gives another output (relative error {difference:.1e})"
+                why = f"its output with fewer heads differs (relative error {difference:.1e})"
     finally:
         mixer.train(training)
     if not difference <= TOLERANCE:
-        for name, layer in before.items():
+        for name, layer in projections.items():
             setattr(mixer, name, layer)
         mixer.heads, mixer.head_counts = total, counts
         raise Unsupported(

@@ -1,14 +1,14 @@
-"""Linear maps in 8 bits, by torchao: integer codes and their scales, symmetric around 0.
+"""Linear maps with 8-bit weights by torchao: integer codes q and scales s, symmetric around 0.
 
     s_o = 2 max_i |w_oi| / 255        q_oi = clamp(round(w_oi / s_o), -128, 127)        w ~ s q
 
-for each row o of a matrix, whose outputs are a channel. Two forms of the product y = x w^T + b:
+for each row o of a matrix, which gives one output channel. y = x w^T + b has two forms:
 
-weight_only  y = x (s q)^T + b; activations stay as they are.
-dynamic      activations are coded as the weights are, each token by its own largest value:
+weight_only  y = x (s q)^T + b; activations keep their precision.
+dynamic      activations are also coded, with the largest value of each token as its scale:
              y = t s (p q^T) + b, with codes p and scale t of x, and a product of integers.
 
-Norms, embeddings and what a family has besides its projections keep their precision: see
+Norms, embeddings and other parts of a family keep their precision: see
 `lra.models.compression.linear_maps`.
 """
 
@@ -24,15 +24,15 @@ from lra.models.mixer import Unsupported
 
 
 class Int8Form(StrEnum):
-    """What is coded."""
+    """Which factors of products are coded in 8 bits."""
 
     weight_only = auto()
     dynamic = auto()
-    """Weights, and activations by their own largest value."""
+    """Weights and activations, these by the largest value of each token."""
 
 
 def integer_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return the exact product of integers, int32."""
+    """Return the exact matrix product of two int8 matrices, as int32."""
     product: Tensor = torch._int_mm(a, b)
     return product
 
@@ -57,12 +57,12 @@ def quantise(model: Backbone, form: Int8Form, device: torch.device) -> list[str]
     """Replace a model's linear maps by 8-bit maps; return their names.
 
     Args:
-        model: Trained, in evaluation mode; changed.
-        form: What is coded.
-        device: Where it will run.
+        model: A trained model in evaluation mode, which is changed.
+        form: Which factors are coded.
+        device: Device on which the model will run.
 
     Raises:
-        Unsupported: This processor has no product of 8-bit integers, or torchao is not there.
+        Unsupported: The device has no product of 8-bit integers, or torchao is not installed.
     """
     if form == Int8Form.dynamic:
         check_integer_product(device)

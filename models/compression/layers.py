@@ -1,8 +1,8 @@
-"""Fewer layers, or layers of their own: what is done to the stack of a trained model.
+"""Changes of a trained model's layers: removing layers, and making shared layers separate.
 
-`keep_layers` leaves every so many-th layer, from which a smaller model learns on (DistilBERT, Sanh
-et al. 2019, arXiv:1910.01108, which takes one of two). `unshare` gives each layer that was one
-module with others a copy of its own: the function is the same until training moves them apart.
+`keep_layers` keeps every second layer, for example; a smaller model can be trained from these
+(DistilBERT, Sanh et al. 2019, arXiv:1910.01108). `unshare` gives layers that share a module
+separate copies: the function stays the same until further training changes them differently.
 """
 
 import copy
@@ -18,55 +18,56 @@ from lra.models.mixer import Penalised, Unsupported
 
 
 def keep_layers(model: Backbone, layers: int) -> None:
-    """Keep `layers` of a model's layers: the last layer of each equal part.
+    """Keep only `layers` layers of a model: the last layer of each of so many equal parts.
 
     Raises:
-        Unsupported: Its stack has no equal layers that could be left out.
-        ValueError: The number does not divide that of the layers.
+        Unsupported: The model is not a stack of equal, separate layers.
+        ValueError: `layers` does not divide the number of layers.
     """
-    stack = _ordinary(model)
+    stack = _plain_stack(model)
     depth = len(stack.blocks)
     if layers < 1 or depth % layers:
         raise ValueError(
-            f"the number of layers to keep must divide the depth: got {layers} of {depth}; "
-            "choose "
+            f"the number of layers to keep must divide the number of layers: got {layers} of "
+            f"{depth}; choose "
             f"{' or '.join(str(n) for n in range(1, depth) if depth % n == 0) or 'a deeper model'}"
         )
     if model.config.layer_groups is not None:
         raise Unsupported(
-            "several layers are one module and cannot be removed one by one: train with "
+            "several layers share one module, so that single layers cannot be removed: train with "
             "model.backbone.layer_groups=null"
         )
-    every = depth // layers
-    stack.blocks = nn.ModuleList(list(stack.blocks)[every - 1 :: every])
-    stack.supported = stack.supported[every - 1 :: every]
+    step = depth // layers
+    stack.blocks = nn.ModuleList(list(stack.blocks)[step - 1 :: step])
+    stack.supported = stack.supported[step - 1 :: step]
     model.config = replace(model.config, depth=layers)
-    _count_again(model)
+    _update_penalised(model)
 
 
 def unshare(model: Backbone) -> None:
     """Give every layer a separate copy of its module.
 
     Raises:
-        Unsupported: No layers are one module.
+        Unsupported: No layers share a module.
     """
-    stack = _ordinary(model)
+    stack = _plain_stack(model)
     if len({*stack.blocks}) == len(stack.blocks):
         raise Unsupported(
             "every layer has separate weights already: train with "
             "model.backbone.layer_groups=1, or choose another method"
         )
-    seen: set[nn.Module] = set()
+    used: set[nn.Module] = set()
     blocks = []
     for block in stack.blocks:
-        blocks.append(copy.deepcopy(block) if block in seen else block)
-        seen.add(block)
+        blocks.append(copy.deepcopy(block) if block in used else block)
+        used.add(block)
     stack.blocks = nn.ModuleList(blocks)
     model.config = replace(model.config, layer_groups=None)
-    _count_again(model)
+    _update_penalised(model)
 
 
-def _ordinary(model: Backbone) -> Stack:
+def _plain_stack(model: Backbone) -> Stack:
+    """Return the model's stack if it is a sequence of equal layers; else raise `Unsupported`."""
     stack = model.stack
     if not isinstance(stack, Stack) or isinstance(stack, PooledStack):
         raise Unsupported(
@@ -76,6 +77,6 @@ def _ordinary(model: Backbone) -> Stack:
     return stack
 
 
-def _count_again(model: Backbone) -> None:
-    """Collect the parts with penalties again, as the model does when it is built."""
+def _update_penalised(model: Backbone) -> None:
+    """Update the model's list of parts with penalties, as when the model is built."""
     model.penalised = [cast(Any, p) for p in model.modules() if isinstance(p, Penalised)]

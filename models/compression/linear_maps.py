@@ -1,9 +1,9 @@
-"""The linear maps of a model that a compression acts on.
+"""The linear maps of a model that compression changes.
 
-They are the projections of queries, keys, values and output, both maps of the networks, and those
-of the head. What a family has besides (spans, gates, mixing maps, recurrences, the parameters of an
-attention core) keeps its precision, as do norms, embeddings and positions; a head that answers by
-the embedding is one.
+They are the projections of queries, keys, values and output, both maps of feed-forward networks,
+and those of the head. Other parts of a family (spans, gates, mixing maps, recurrences, parameters
+of an attention core) keep their precision, as do norms, embeddings and positions. A head that
+shares the embedding's matrix counts as an embedding.
 """
 
 from torch import nn
@@ -16,15 +16,15 @@ CORE = "core"
 
 
 def linear_maps(model: Backbone) -> dict[str, nn.Linear]:
-    """Return the linear maps by name; a shared map appears once.
+    """Return the linear maps of `model` by name; a shared map appears once.
 
     Raises:
-        Unsupported: There is none.
+        Unsupported: The model has no such map.
     """
     maps = {
         name: part
         for name, part in model.named_modules()
-        if isinstance(part, nn.Linear) and _ordinary(name)
+        if isinstance(part, nn.Linear) and _is_compressed(name)
     }
     if not maps:
         raise Unsupported(
@@ -35,7 +35,8 @@ def linear_maps(model: Backbone) -> dict[str, nn.Linear]:
     return maps
 
 
-def _ordinary(name: str) -> bool:
+def _is_compressed(name: str) -> bool:
+    """Return whether the module `name` is a projection, or part of a network or the head."""
     first, *path = name.split(".")
     if first == "head":
         return True

@@ -1,11 +1,11 @@
-"""Magnitude pruning: the weights of least absolute value become zeros.
+"""Magnitude pruning: the weights with the smallest absolute values become zeros.
 
     s_t = s_f + (s_i - s_f) (1 - (t - t_0) / (t_1 - t_0))^3        t_0 <= t <= t_1
 
-is the share of zeros at step t of a gradual pruning, which rises fast while there is much to spare
-and slowly towards the end. Which weights go is decided again every few steps; one that has gone
-stays zero, for nothing is smaller. A dense product with zeros takes as long as with any numbers:
-what gets smaller is the file.
+is the fraction of zeros at step t of gradual pruning, which rises fast at the start and slowly at
+the end. Every few steps, the weights to prune are chosen again; pruned weights stay zero, because
+no weight is smaller. Dense products with zeros take as long as with other numbers: pruning makes
+the file smaller, but not the model faster.
 
 Sources: Han et al. 2015, arXiv:1506.02626; Zhu and Gupta 2017, arXiv:1710.01878, equation 1, where
 s_i = 0.
@@ -23,28 +23,28 @@ from lra.models.compression.linear_maps import linear_maps
 
 
 class Scope(StrEnum):
-    """Among which weights the smallest are sought."""
+    """The weights among which the smallest are pruned."""
 
     overall = auto()
-    """All of the model: one threshold, and layers of small weights lose more."""
+    """All weights of the model: with one threshold, layers with small weights lose more."""
     layer = auto()
-    """Each map by itself: all lose the same share."""
+    """The weights of each linear map: all maps lose the same fraction."""
 
 
 def kept_weights(
     weights: Mapping[str, Tensor], sparsity: float, scope: Scope
 ) -> dict[str, Bool[Tensor, "*w"]]:
-    """Return masks of the weights to keep: all but round(sparsity * number) of least magnitude.
+    """Return masks that are False for the round(sparsity * number) smallest weights.
 
-    Of equal ones, the first are removed.
+    Among weights of equal magnitude, the first are removed.
 
     Args:
         weights: Matrices by name.
-        sparsity: Share of zeros, from 0 to below 1.
-        scope: Among which weights the smallest are sought.
+        sparsity: Fraction of zeros, at least 0 and below 1.
+        scope: Whether the smallest weights are those of all matrices or of each matrix.
 
     Raises:
-        ValueError: The share is none.
+        ValueError: `sparsity` is out of range.
     """
     check_sparsity(sparsity)
     if scope == Scope.layer:
@@ -66,31 +66,31 @@ def _mask_largest(weight: Tensor, sparsity: float) -> Bool[Tensor, "*w"]:
 
 
 def check_sparsity(sparsity: float) -> None:
-    """Raise ValueError unless `sparsity` is a share from 0 to below 1."""
+    """Raise ValueError unless `sparsity` is at least 0 and below 1."""
     if not 0.0 <= sparsity < 1.0:
         raise ValueError(
-            f"sparsity is the fraction of zeros, at least 0 and below 1: got {sparsity}; a "
-            "model of zeros cannot answer"
+            f"sparsity is the fraction of zeros, at least 0 and below 1: got {sparsity}; choose "
+            "a smaller fraction, such as 0.9"
         )
 
 
 def cubic(step: int, *, final: float, begin: int, end: int) -> float:
-    """Return s_t: 0 until step `begin`, `final` from step `end` on."""
+    """Return s_t of the formula above with s_i = 0: 0 until step `begin`, `final` from `end` on."""
     if step >= end:
         return final
-    left = 1.0 if step <= begin else 1.0 - (step - begin) / (end - begin)
-    return final - final * left**3
+    remaining = 1.0 if step <= begin else 1.0 - (step - begin) / (end - begin)
+    return final - final * remaining**3
 
 
 class MagnitudePruning(nn.Module):
-    """Keeps weights of a model at zero while it trains: a part of it that acts after each step.
+    """A module of a model in training, which sets pruned weights to zero after each step.
 
     Args:
-        model: Whose linear maps are pruned; this module is not one of its parts yet.
-        sparsity: At the end.
-        scope: Among which weights the smallest are sought.
-        steps: Over which the share rises; 0: it is there from the beginning.
-        every: Steps after which it is decided again which weights go.
+        model: The model to prune, which does not contain this module yet.
+        sparsity: Final fraction of zeros.
+        scope: Whether the smallest weights are those of all maps or of each map.
+        steps: Number of steps in which the fraction rises; 0: it is final from the start.
+        every: Number of steps after which the weights to prune are chosen again.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class MagnitudePruning(nn.Module):
                 f"steps must be at least 0 and every at least 1: got steps={steps}, every={every}"
             )
         self.sparsity, self.scope, self.steps, self.every = sparsity, scope, steps, every
-        # In a tuple they are no parts of this module, which is to be one of theirs.
+        # In a tuple, so that PyTorch does not register the maps as parts of this module.
         self._maps = (linear_maps(model),)
         for number, layer in enumerate(self._maps[0].values()):
             self.register_buffer(f"kept_{number}", torch.ones_like(layer.weight, dtype=torch.bool))
@@ -111,7 +111,7 @@ class MagnitudePruning(nn.Module):
             self._choose_zeros(sparsity)
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Raise the share of zeros when it is due; set the pruned weights to zero."""
+        """Set pruned weights to zero; every `every` steps, raise the fraction and choose again."""
         del generator
         if self.steps and step <= self.steps and (step % self.every == 0 or step == self.steps):
             self._choose_zeros(cubic(step, final=self.sparsity, begin=0, end=self.steps))
@@ -124,7 +124,7 @@ class MagnitudePruning(nn.Module):
             layer.weight.masked_fill_(~self.get_buffer(f"kept_{number}"), 0.0)
 
     def _choose_zeros(self, sparsity: float) -> None:
-        self.apply_zeros()  # what has gone is smallest again
+        self.apply_zeros()  # so that pruned weights are the smallest
         weights = {name: layer.weight for name, layer in self._maps[0].items()}
         for number, kept in enumerate(kept_weights(weights, sparsity, self.scope).values()):
             self.get_buffer(f"kept_{number}").copy_(kept)
@@ -132,12 +132,12 @@ class MagnitudePruning(nn.Module):
 
 
 def prune_weights(model: Backbone, sparsity: float, scope: Scope = Scope.overall) -> None:
-    """Set the weights of least magnitude to zero, once."""
+    """Set the fraction `sparsity` of the model's weights, those of smallest magnitude, to zero."""
     MagnitudePruning(model, sparsity, scope)
 
 
 def share_of_zeros(model: Backbone) -> float:
-    """Return the share of zeros in the linear maps that pruning acts on."""
+    """Return the fraction of zeros in the linear maps that pruning changes."""
     weights = [layer.weight for layer in linear_maps(model).values()]
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     return zeros / sum(weight.numel() for weight in weights)

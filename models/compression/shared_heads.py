@@ -1,13 +1,13 @@
-"""Heads of a trained model on shared queries and keys: each layer's products decomposed.
+"""Converts the heads of a trained model to shared query and key projections.
 
-The scores of a layer of softmax attention go by the products Q_i' K_i of its heads and by what the
-biases of its queries add, W_K,i' b_Q,i for each key; the biases of its keys add the same to every
-key of a query, which the softmax takes out. So the products are decomposed
-(`lra.models.compression.canonical`), the content biases computed, and values and output taken as
-they are. Scores keep their scale 1 / sqrt(d_k), that of the heads they stand for.
+The scores of a layer of softmax attention depend on the products Q_i' K_i of its heads, and on
+W_K,i' b_Q,i from the biases of queries. The biases of keys add the same number to all keys of a
+query, which the softmax ignores. So the products are decomposed
+(`lra.models.compression.canonical`), the biases of queries become content biases, and the
+projections of values and outputs are copied. Scores keep their scale 1 / sqrt(d_k).
 
 Source: Cordonnier et al. 2020, arXiv:2006.16362, section 3. Its released code divides converted
-scores by another number, sqrt(D~ / h), although what is decomposed is the unscaled product.
+scores by another number, sqrt(D~ / h), although it decomposes the unscaled products.
 """
 
 from collections.abc import Callable
@@ -26,42 +26,38 @@ from lra.models.multi_head import MultiHead
 
 
 class SharedScores(NamedTuple):
-    """What a layer's scores are made of, to be divided by sqrt(head_width)."""
+    """The weights of a layer's scores, which must be divided by sqrt(head_width)."""
 
     queries: Float[Tensor, "r d"]
     keys: Float[Tensor, "r d"]
     mixing: Float[Tensor, "h r"]
     content: Float[Tensor, "h d"]
-    """What a token as a key adds to the scores of each head."""
+    """Its product with a key's token is added to all scores of that key, by head."""
     head_width: int
 
 
 Make = Callable[[Site, SharedScores, MultiHead], nn.Module]
-"""Builds the mixer of shared heads at a site, with values and output of the one it replaces."""
+"""Builds a mixer with shared heads, which copies values and outputs of the mixer it replaces."""
 
 
 def share_heads(
-    model: Backbone,
-    share: float,
-    make: Make,
-    *,
-    families: tuple[type, ...],
+    model: Backbone, share: float, make: Make, *, families: tuple[type, ...]
 ) -> dict[int, tuple[int, float]]:
-    """Put shared heads in the place of a model's layers of softmax attention.
+    """Replace a model's layers of softmax attention by layers with shared heads.
 
     Args:
-        model: Changed.
-        share: Shared columns, as a share of the columns of all heads; 1 is exact.
-        make: Builds a mixer.
-        families: Whose layers are softmax attention.
+        model: The model, which is changed.
+        share: Number of shared columns, as a fraction of the columns of all heads; 1 is exact.
+        make: Builds a mixer with shared heads.
+        families: The families of softmax attention that can be replaced.
 
     Returns:
-        By layer, the shared columns and the relative error of the products.
+        For each layer, the number of shared columns and the relative error of the products.
 
     Raises:
-        ValueError: The share is none, or leaves no column.
-        Unsupported: A layer is not softmax attention of heads with keys of their own, or has
-            positions inside; nothing was changed.
+        ValueError: `share` is not above 0 and at most 1.
+        Unsupported: A layer is not softmax attention with separate keys per head, or has positions
+            in its scores. The model is unchanged.
     """
     check_share(share)
     layers = attention_layers(model)
@@ -72,7 +68,7 @@ def share_heads(
             "heads; choose one family of softmax attention for all layers"
         )
     for at, mixer in layers.items():
-        _check(at, mixer, families)
+        _check_layer(at, mixer, families)
     achieved = {}
     for at, mixer in layers.items():
         heads, width = heads_of(mixer), mixer.key_width
@@ -100,23 +96,23 @@ def share_heads(
 
 
 def check_share(share: float) -> None:
-    """Raise ValueError unless `share` is a possible share of the columns of all heads."""
+    """Raise ValueError unless `share` is above 0 and at most 1."""
     if not 0 < share <= 1:
         raise ValueError(
-            "the amount of shared columns is a fraction of the width of all heads, above 0 and "
-            f"at most 1, which is exact: got {share}"
+            "the number of shared columns is a fraction of the width of all heads, above 0 and "
+            f"at most 1: got {share}; choose 1 for exactly the same scores"
         )
 
 
 def shared_scores(mixer: MultiHead, rank: int) -> tuple[SharedScores, float]:
-    """Return a layer's scores through `rank` shared columns, and the relative error."""
+    """Return the weights of a layer's scores with `rank` shared columns, and the relative error."""
     heads, width = heads_of(mixer), mixer.key_width
     q, k = (
         layer.weight.detach().double().view(heads, width, -1)
         for layer in (mixer.q_proj, mixer.k_proj)
     )
     decomposition = decompose_heads(q, k, rank)
-    # Each factor of a term gets a part of its weight: a gradient then moves all alike.
+    # The weight of a term is shared out to its factors, so that gradients change all of them.
     weight = decomposition.mixing.norm(dim=0).clamp_min(1e-12)
     content = torch.zeros(heads, q.shape[-1], dtype=q.dtype, device=q.device)
     if mixer.q_proj.bias is not None:
@@ -131,8 +127,9 @@ def shared_scores(mixer: MultiHead, rank: int) -> tuple[SharedScores, float]:
     return scores, decomposition.errors[-1]
 
 
-def _check(at: int, mixer: MultiHead, families: tuple[type, ...]) -> None:
-    names = " or ".join(each.__name__ for each in families)
+def _check_layer(at: int, mixer: MultiHead, families: tuple[type, ...]) -> None:
+    """Raise `Unsupported` if the mixer of layer `at` cannot get shared heads."""
+    names = " or ".join(kind.__name__ for kind in families)
     if type(mixer) not in families or mixer.mean_at_padding:
         raise Unsupported(
             f"shared heads need softmax attention in every layer: got {family(mixer)} in layer "
@@ -147,8 +144,7 @@ def _check(at: int, mixer: MultiHead, families: tuple[type, ...]) -> None:
     if mixer.positions_inside:
         where = [p.value for p in (Positions.rotary, Positions.position_infused)]
         raise Unsupported(
-            f"layer {at} applies positions to queries and keys or to scores, and shared heads can "
-            "only approximate scores that depend on tokens alone: train with "
-            f"model.backbone.positions=learned, sinusoidal or none, and not {', '.join(where)} or "
-            "those added to scores"
+            f"layer {at} applies positions to queries and keys or to scores, but shared heads need "
+            "scores that depend only on tokens: train with model.backbone.positions=learned, "
+            f"sinusoidal or none, instead of {', '.join(where)} or positions in scores"
         )

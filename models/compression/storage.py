@@ -1,8 +1,9 @@
-"""What a model takes on disk: the file that is written, dense or without its zeros.
+"""Writes and reads the state of a model as a file, dense or without zeros.
 
-A safetensors file of the state, shared tensors once. Sparse, the tensors with enough zeros are kept
-as one bit for each number, whether it is zero, and the numbers that are not: 4 n (1 - s) + n / 8
-bytes in place of 4 n, which is less for any share s of zeros above 1/32. Both come back bit by bit.
+It is a safetensors file, with shared tensors once. In a sparse file, tensors with enough zeros are
+stored as one bit per number, which is 0 for a zero, and as the numbers that are not zero. That
+takes 4 n (1 - s) + n / 8 bytes instead of 4 n, which is less if the fraction s of zeros is above
+1/32. Both forms restore every bit.
 """
 
 import json
@@ -17,16 +18,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 BITS, NUMBERS = "bits", "numbers"
-"""Tensors of a sparse file: of all tensors with zeros left out, one after the other."""
+"""Names of the two tensors of a sparse file, which join all tensors without zeros."""
 
 
 def write_state(state: Mapping[str, Tensor], path: Path, *, sparse: bool = False) -> int:
-    """Write a state to a file; return its bytes.
+    """Write a model's state to a file, and return the size of the file in bytes.
 
     Args:
-        state: Of a model.
-        path: Of the file.
-        sparse: Whether zeros of single precision are left out where that is smaller.
+        state: Tensors by name.
+        path: The file to write.
+        sparse: Whether zeros of float32 tensors are omitted if that makes the file smaller.
     """
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
@@ -35,7 +36,7 @@ def write_state(state: Mapping[str, Tensor], path: Path, *, sparse: bool = False
     flat: list[Tensor] = []
     for name, value in state.items():
         tensor = value.detach().cpu()
-        same = first.setdefault(_place(value, name), name)
+        same = first.setdefault(_storage_key(value, name), name)
         if same != name:
             aliases[name] = same
         elif sparse and _smaller_without_zeros(tensor):
@@ -45,10 +46,10 @@ def write_state(state: Mapping[str, Tensor], path: Path, *, sparse: bool = False
             tensors[name] = tensor.contiguous().clone()
     if flat:
         numbers = torch.cat(flat)
-        # -0.0 is a number: its sign would be lost with its bits
-        there = (numbers != 0) | torch.signbit(numbers)
-        tensors[BITS] = torch.from_numpy(np.packbits(there.numpy()))
-        tensors[NUMBERS] = numbers[there]
+        # -0.0 is stored as a number, because a bit of 0 restores +0.0.
+        stored = (numbers != 0) | torch.signbit(numbers)
+        tensors[BITS] = torch.from_numpy(np.packbits(stored.numpy()))
+        tensors[NUMBERS] = numbers[stored]
     facts = {"aliases": json.dumps(aliases), "shapes": json.dumps(shapes)}
     save_file(tensors, path, metadata=facts)
     return path.stat().st_size
@@ -62,9 +63,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if shapes := json.loads(facts["shapes"]):
         bits, numbers = state.pop(BITS), state.pop(NUMBERS)
         sizes = [prod(shape) for shape in shapes.values()]
-        there = np.unpackbits(bits.numpy(), count=sum(sizes)).astype(bool)
+        stored = np.unpackbits(bits.numpy(), count=sum(sizes)).astype(bool)
         flat = torch.zeros(sum(sizes), dtype=numbers.dtype)
-        flat[torch.from_numpy(there)] = numbers
+        flat[torch.from_numpy(stored)] = numbers
         for (name, shape), part in zip(shapes.items(), torch.split(flat, sizes), strict=True):
             state[name] = part.view(shape)
     for name, same in json.loads(facts["aliases"]).items():
@@ -72,7 +73,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def _place(value: Tensor, name: str) -> tuple[object, ...]:
+def _storage_key(value: Tensor, name: str) -> tuple[object, ...]:
     """Return a key that is equal for two names of the same tensor."""
     if not value.numel():
         return (name,)

@@ -86,8 +86,8 @@ class CollaborativeAttention(MultiHead):
         key_width: Number of columns of the shared query and key projections; None: the width of all
             heads together.
         mixing: How the weights of the columns in each head are initialised.
-        bias: Whether the value and output projections have biases. Scores then have content biases,
-            too, unless the backbone's `qkv_bias` sets this.
+        bias: Whether the value and output projections have biases, and scores have content biases;
+            the backbone's `qkv_bias` overrides the second part.
 
     Raises:
         ValueError: There are too few columns.

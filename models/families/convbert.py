@@ -48,8 +48,8 @@ class MixedAttention(Family):
     Args:
         kernel: Kernel size of both convolutions, an odd number.
         head_ratio: Number of heads of the model divided by the number of heads of each half
-            (gamma). With the default, each half has at least one head; other values can be at most
-            the number of heads.
+            (gamma). The largest value is the number of heads; the default gives each half at least
+            one head.
         bias: Whether projections have biases, unless the backbone sets this (`qkv_bias`,
             `output_bias`).
 

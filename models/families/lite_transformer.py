@@ -43,7 +43,7 @@ class LongShortRangeAttention(Family):
     """Attention on some of the channels and a convolution on the others, with the same heads.
 
     Args:
-        attention_width: Number of channels of the attention branch, which has the first ones; None:
+        attention_width: Number of channels of attention, the first channels of each token; None:
             half of the channels.
         convolution: Convolution of the other channels.
         kernel: Kernel size of the convolution, one number or one per layer.

@@ -73,8 +73,7 @@ class MultiresConv(Family):
     """Number of levels of the tree, J; None: enough to cover the longest input."""
     wide_skip: bool = False
     """Whether the initial weight of the current token is drawn uniformly between -1 and 1, as for a
-    residual. Otherwise it is drawn like the other weights, between -sqrt(1 / (J + 2)) and sqrt(1 /
-    (J + 2))."""
+    residual; false: between -sqrt(1 / (J + 2)) and sqrt(1 / (J + 2)), like the other weights."""
     mixing: ChannelMixing = ChannelMixing.glu
     """Output map after the mixer's activation."""
     dropout: Share = 0.0

@@ -73,7 +73,7 @@ class LogitScale(StrEnum):
 
 
 class Wrap(StrEnum):
-    """Chunk to which the first chunk of a round attends as the one before it."""
+    """Which chunk counts as the chunk before the first chunk of a round."""
 
     joint = auto()
     """The last chunk of the previous round, as in the authors' code."""

@@ -48,11 +48,11 @@ class TransformerXL(SegmentRecurrence):
     """Multi-head attention to a segment and to the memory before it.
 
     Args:
-        same_length: When every token of a segment attends to the same number of keys, as many as
-            the memory stores. Later tokens of a segment then skip the oldest keys.
+        same_length: In which passes every token of a segment attends to the same number of keys, as
+            many as the memory stores, so that later tokens of a segment skip the oldest keys.
         clamp: Largest distance between tokens; greater distances count as this one. None:
             unlimited.
-        evaluation_clamp: The same limit in evaluation; None: as in training.
+        evaluation_clamp: Largest distance between tokens in evaluation; None: `clamp`.
         untied: Whether every layer has separate u and v.
         position_dropout: Dropout rate of the position sinusoids.
     """

@@ -200,8 +200,8 @@ def refuse_in_stream(layout: Layout) -> None:
     """Raise ValueError if `layout` has documents or a prefix, which `extend` does not support."""
     if layout.document is not None or layout.prefix is not None:
         raise ValueError(
-            "extend with a state reads one document per row, without a prefix: begin each "
-            "document with an empty state, and pass rows with a prefix to forward"
+            "with a state, `extend` reads one document per row and no prefix: begin each document "
+            "with an empty state, and call `forward` for rows with a prefix"
         )
 
 

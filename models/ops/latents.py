@@ -27,10 +27,7 @@ def padded_sdpa(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Return `sdpa` of keys and values with different widths, by padding values with zeros.
-
-    PyTorch's fast kernels need equal widths. Arguments are those of `sdpa`.
-    """
+    """Return `sdpa` with values padded to the width of keys, which fast kernels need."""
     width = v.shape[-1]
     v = F.pad(v, (0, max(0, q.shape[-1] - width))).expand(-1, q.shape[1], -1, -1)
     o = sdpa(q, k, v, causal=causal, visible=visible, dropout=dropout, bias=bias)

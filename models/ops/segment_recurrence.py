@@ -18,10 +18,7 @@ from lra.models.positions import precise, rotate, sinusoid
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
-    """Return `softmax_attention` if a CPU needs gradients of a bias, else `sdpa`: the faster one.
-
-    `given` are their further arguments.
-    """
+    """Return `softmax_attention` if a CPU needs gradients of a bias; else return `sdpa`."""
     explicit = q.device.type == "cpu" and torch.is_grad_enabled() and given.get("bias") is not None
     return softmax_attention(q, k, v, **given) if explicit else sdpa(q, k, v, **given)
 
@@ -62,10 +59,7 @@ class SegmentRecurrence(MultiHead):
         return segment_memory.empty_memory((like.new_zeros(shape), like.new_zeros(shape)))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Return the outputs of a segment after `flow.state`, and the state after the segment.
-
-        With state None, this is the same as `forward`.
-        """
+        """Return the outputs of a segment after `flow.state`, if given, and the next state."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
         refuse_in_stream(layout)
@@ -117,10 +111,7 @@ class SegmentRecurrence(MultiHead):
         k: Float[Tensor, "b h s k"],
         empty: Int[Tensor, " b"] | None,
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h s k"]]:
-        """Return queries and keys with positions, counted from the first non-empty key.
-
-        `empty` is the number of empty rows at the start of the memory; None: 0.
-        """
+        """Return queries and keys with positions, counted from the first non-empty key."""
         if not self.positions_inside or self.positions in SCORED:
             return q, k
         keys, memory = k.shape[2], k.shape[2] - q.shape[2]

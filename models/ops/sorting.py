@@ -78,8 +78,7 @@ def choices(
 ) -> Bool[Tensor, "#b 1 n j"] | None:
     """Return True where a query block may choose a source block; None if all are allowed.
 
-    Blocks without real tokens neither choose nor can be chosen. If causal, only earlier blocks and
-    the null block, which comes first, can be chosen.
+    Blocks without real tokens are excluded; if causal, so are the block itself and later ones.
     """
     used = None if real is None else real.any(-1)
     free = None if used is None else used[:, None, None, :] & used[:, None, :, None]
@@ -100,10 +99,7 @@ def _balance(
     iterations: int,
     causal: bool,
 ) -> Float[Tensor, "b h n j"]:
-    """Return exp(scores) after normalising columns and rows `iterations` times.
-
-    Entries that are False in `free` stay 0. If causal, sums over columns run up to each row.
-    """
+    """Return exp(scores) after normalising columns and rows; if causal, columns up to each row."""
 
     def mask(scores: Tensor) -> Tensor:
         return scores if free is None else scores.masked_fill(~free, NEVER)
@@ -147,11 +143,7 @@ def sinkhorn(
     iterations: int,
     causal: bool = False,
 ) -> Float[Tensor, "b h n j"]:
-    """Return exp(scores), with columns and rows normalised alternately, rows last.
-
-    `free` is False for entries that must be 0; None: all are allowed. A row without an allowed
-    entry is 0.
-    """
+    """Return exp(scores) with columns and rows normalised in turn, rows last; 0 if not `free`."""
     with full_precision(scores):
         weights: Tensor = _Sinkhorn.apply(  # type: ignore[no-untyped-call]
             scores, free, iterations, causal
@@ -182,10 +174,7 @@ def mix(
     v: Float[Tensor, "b h j c v"],
     real: Bool[Tensor, "#b j c"] | None,
 ) -> Sorted:
-    """Return weighted means of key and value blocks, position by position over real tokens.
-
-    Row i of `weights` has the weights of j source blocks in sorted block i.
-    """
+    """Return weighted means of key and value blocks, position by position over real tokens."""
     if real is None:
         return reorder(weights, k), reorder(weights, v), None
     with full_precision(weights):
@@ -288,11 +277,7 @@ def _combine_masks(  # noqa: PLR0917  six plain facts
     causal: bool,
     device: torch.device,
 ) -> Bool[Tensor, "#m #h #c t"] | None:
-    """Return True where a query may attend to a key; None if all are visible.
-
-    The keys of a block are its own `size` tokens, then its `sorted_size` sorted tokens. `real` and
-    `seen` are False for those that are no real tokens.
-    """
+    """Return True where a query may attend to a key of its block or to a sorted key; None: all."""
     if real is None and seen is None and not causal:
         return None
     in_block = torch.ones(1, 1, 1, size if causal else 1, size, dtype=torch.bool, device=device)
@@ -340,13 +325,7 @@ def strided_attention(
         None if block_mask is None else block_mask.expand(len(q), -1, -1, -1).flatten(0, 1),
         dropout,
     )
-    summed = _attend_or_mean(
-        q.flatten(2, 3),
-        k.sum(3),
-        v.sum(3),
-        sum_mask,
-        dropout,
-    )
+    summed = _attend_or_mean(q.flatten(2, 3), k.sum(3), v.sum(3), sum_mask, dropout)
     in_block = in_block.view(-1, count, *in_block.shape[1:]).permute(0, 2, 3, 1, 4).flatten(2, 3)
     return (in_block + summed)[:, :, :length]
 

@@ -117,8 +117,5 @@ def window_of(longest: float, ramp: int, limit: int) -> int:
 def empty_slots(
     empty: Int[Tensor, " b"] | None, keys: int, device: torch.device
 ) -> Bool[Tensor, "b s"] | None:
-    """Return False for the first `empty` of `keys` keys in each row, which have no token.
-
-    None: all keys have one.
-    """
+    """Return False for the first `empty` keys of each row, which have no token; None if all do."""
     return None if empty is None else torch.arange(keys, device=device) >= empty[:, None]

@@ -1,13 +1,13 @@
-"""Softmax over made-up logits, block by block: what the Synthesizer computes.
+"""The attention of the Synthesizer: a softmax over synthetic logits, block by block.
 
-Axis letters besides the project's: g groups of examples with logits of their own (1 where all share
-theirs), z examples of a group, r rows and s columns of a block, f features, n the longest input.
+Axis letters: g groups of examples with separate logits (1 if all examples share them), z examples
+of a group, r rows and s columns of a block, f features, n the longest input.
 
-Logits are made for a block of rows, used and forgotten; backward makes them again. Nothing of the
-size (length x length) is kept but the table of a random component, which is a parameter. Where all
-examples share the logits, these are made once for the batch, and each example's values are columns
-of one matrix. Padding then enters as a second product with the same weights: o = P V / P real, with
-P the softmax over all tokens and V zero where real is.
+Logits are computed for a block of rows at a time, and again in backward. No length x length matrix
+is stored except the table of a random component, which is a parameter. If all examples share the
+logits, they are computed once for the batch, and the values of each example are columns of one
+matrix. Padding is then removed by a second product with the same weights: o = P V / (P real), with
+P the softmax over all tokens, and V = 0 where real = 0.
 """
 
 import functools
@@ -26,9 +26,9 @@ from lra.models.ops.exact import visibility
 from lra.models.ops.numerics import NEVER, full_precision, reciprocal, row_slices, sum_dtype
 
 LATER = 2 * NEVER
-"""Logit of what lies ahead, below padding: a row that has only padding behind it sees nothing."""
+"""Logit of later tokens, below that of padding, so that rows with earlier padding only give 0."""
 ROWS = 128
-"""Rows of a block, at least; of a causal one, which has no columns behind its rows, exactly."""
+"""Rows of a block: exactly if causal, else at least."""
 BLOCK_ELEMENTS = {"cpu": 1 << 21}
 """Logits worked on at once, by kind of device: 8 MB, so that they stay in the cache."""
 BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
@@ -74,7 +74,7 @@ class Logits(NamedTuple):
     """By which logits fall with the distance."""
 
     def view_block(self, block: LogitBlock) -> "Logits":
-        """Return views of the parts that one block needs."""
+        """Return these logits restricted to the groups, heads, rows and columns of `block`."""
         _, heads, rows, columns = block
         cuts: list[Any] = [block.by_row, block.by_column, (heads, rows, columns), heads]
         cuts += [block.by_row, block.by_row, heads]
@@ -82,11 +82,11 @@ class Logits(NamedTuple):
 
     @property
     def borrowed(self) -> bool:
-        """Whether `make` returns the table itself, which nobody may overwrite."""
+        """Whether `compute_block` returns a view of the table, which must not be overwritten."""
         return all(x is None for x in self._replace(table=None))
 
     def compute_block(self, block: LogitBlock) -> Float[Tensor, "#g h r s"]:
-        """Return the logits of `block`; `self` must be from `view_block`."""
+        """Return the sum of all parts for `block`; `self` must come from `view_block`."""
         parts = []
         if self.queries is not None and self.keys is not None:
             parts.append(self.queries @ self.keys.mT)
@@ -109,17 +109,17 @@ class SoftmaxPass(NamedTuple):
     causal: bool
     dropout: float
     keep: Bool[Tensor, "g s"] | None = None
-    """Where logits differ by example: they never meet padding."""
+    """False for padding, if each example has separate logits; None: no mask."""
     real: Float[Tensor, "g 1 s z"] | None = None
-    """1 for real tokens."""
+    """1 for real tokens and 0 for padding; None: all tokens are real."""
 
     def blocks(self, values: Float[Tensor, "g h s w"]) -> Iterator[LogitBlock]:
-        """Cut the logits into parts of bounded size."""
+        """Yield blocks of logits with a bounded size, which together cover all logits."""
         groups, heads, length = values.shape[:3]
         size = BLOCK_ELEMENTS.get(device_kind(values.device), BLOCK_ELEMENTS_ELSEWHERE)
-        lanes = max(1, size // (ROWS * length))
-        by_head = min(heads, lanes)
-        by_group = min(groups, max(1, lanes // heads))
+        groups_and_heads = max(1, size // (ROWS * length))
+        by_head = min(heads, groups_and_heads)
+        by_group = min(groups, max(1, groups_and_heads // heads))
         rows = ROWS if self.causal else max(ROWS, size // (length * by_head * by_group))
         for group in row_slices(groups, by_group):
             for head in row_slices(heads, by_head):
@@ -130,7 +130,7 @@ class SoftmaxPass(NamedTuple):
     def softmax(
         self, logits: Float[Tensor, "#g h r s"], block: LogitBlock, *, borrowed: bool
     ) -> Float[Tensor, "#g h r s"]:
-        """Return the softmax over visible columns; may overwrite logits unless `borrowed`."""
+        """Return the softmax over the visible columns; overwrite `logits` unless `borrowed`."""
         if borrowed and (self.causal or self.keep is not None):
             logits = logits.clone()
         if self.keep is not None:
@@ -145,7 +145,7 @@ class SoftmaxPass(NamedTuple):
 def _scale(
     x: Float[Tensor, "g h r w"], factor: Float[Tensor, "g h r z"] | None
 ) -> Float[Tensor, "g h r w"]:
-    """Multiply the columns of each example by its factor; None: return `x`."""
+    """Return `x` with the columns of each of z examples multiplied by its factor; None: by 1."""
     if factor is None:
         return x
     parts = x.reshape(*x.shape[:-1], factor.shape[-1], -1)
@@ -157,6 +157,7 @@ class _Mean(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, facts: SoftmaxPass, *given: Tensor | None) -> Tensor:
+        """Return P V / (P real) for each block of rows; without `real`, return P V."""
         logits, real, out = Logits(*given), facts.real, torch.empty_like(values)
         inverse, dropout_masks = None, list[Tensor]()
         if real is not None:
@@ -182,6 +183,7 @@ class _Mean(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        """Return the gradients of the values and of each part of the logits."""
         facts: SoftmaxPass = ctx.facts
         values, out, inverse, *saved = ctx.saved_tensors
         dropout_masks, logits = iter(saved[: ctx.masks]), Logits(*saved[ctx.masks :])
@@ -202,24 +204,26 @@ class _Mean(torch.autograd.Function):
                 ]
                 with torch.enable_grad():
                     scores = Logits(*leaves).compute_block(block)
-                used = weights = facts.softmax(scores.detach(), block, borrowed=logits.borrowed)
+                dropped_weights = weights = facts.softmax(
+                    scores.detach(), block, borrowed=logits.borrowed
+                )
                 g = gradient[rows]
                 if inverse is not None:
                     g = _scale(g, inverse[rows])
-                back = g @ values[columns].mT
+                dweights = g @ values[columns].mT
                 if facts.dropout:
                     factor = next(dropout_masks) * (1 / (1 - facts.dropout))
-                    used = weights * factor
-                    back *= factor
-                dvalues[columns] += used.mT @ g
-                if facts.real is not None:  # through the sums of what is real, by example
+                    dropped_weights = weights * factor
+                    dweights *= factor
+                dvalues[columns] += dropped_weights.mT @ g
+                if facts.real is not None:  # the gradient through the divisor P real
                     shares = (g * out[rows]).view(*g.shape[:-1], facts.real.shape[-1], -1).sum(-1)
-                    back -= shares @ facts.real[block.groups, :, block.columns].mT
+                    dweights -= shares @ facts.real[block.groups, :, block.columns].mT
                 if any(wanted):
                     dtype = weights.dtype
-                    down = torch.ops.aten._softmax_backward_data(back, weights, -1, dtype)
-                    mine = [x for x in leaves if x is not None and x.requires_grad]
-                    gradients = torch.autograd.grad(scores, mine, down)
+                    dscores = torch.ops.aten._softmax_backward_data(dweights, weights, -1, dtype)
+                    trained = [x for x in leaves if x is not None and x.requires_grad]
+                    gradients = torch.autograd.grad(scores, trained, dscores)
                     totals = [x for x in sums.view_block(block) if x is not None]
                     for total, part in zip(totals, gradients, strict=True):
                         total.add_(part)
@@ -234,9 +238,9 @@ def synthetic_attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Mix the values with the softmax of logits; a row that may see no token returns 0.
+    """Return softmax(logits) v over real tokens; a row without a visible token returns 0.
 
-    Sums run in float32 (float64 input: float64); the result has the dtype of v.
+    Sums are float32, or float64 for float64 inputs; the result has the dtype of v.
     """
     dtype = sum_dtype(v)
     logits = Logits(*(None if x is None else x.to(dtype) for x in logits))
@@ -264,18 +268,19 @@ def fused_attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Do the same for inner products alone, in one kernel that keeps O(length).
+    """Return `synthetic_attention` by PyTorch's kernel, if logits are products of queries and keys.
 
     Raises:
-        ValueError: The logits have no queries and keys, or something else besides.
+        ValueError: The logits have no queries and keys, or further parts.
     """
     q, k, *others = logits
     if q is None or k is None or any(x is not None for x in others):
         raise ValueError(
-            "fused logits are inner products: got other parts; call synthetic_attention"
+            "fused_attention needs logits that are products of queries and keys: got other parts; "
+            "call synthetic_attention"
         )
     visible = visibility(Layout(keep=keep), v.shape[2], causal=causal, device=v.device)
-    missing = q.shape[-1] - v.shape[-1]  # the kernels want one width
+    missing = q.shape[-1] - v.shape[-1]  # fast kernels need keys and values of equal width
     o = F.scaled_dot_product_attention(
         q,
         k,

@@ -1,8 +1,8 @@
-"""Keys and values of the last tokens in their order: the state of windows and blocks along time.
+"""Keys and values of the last tokens in order: the state of windows and blocks along time.
 
-The latest token stands at the right, zeros where none has come yet. The state is
-`(keys, values, seen)` with shapes (b, h, memory, k), (b, h, memory, v) and (b,). `seen` counts
-tokens, all so far or those remembered: each core says which, and counts on.
+The latest token comes last; rows without a token are zeros. The state is `(keys, values, seen)`
+with shapes (b, h, memory, k), (b, h, memory, v) and (b,). `seen` is the number of all tokens or of
+stored tokens, depending on the core, which updates it.
 """
 
 from typing import NamedTuple, cast
@@ -21,12 +21,12 @@ class Window(NamedTuple):
     """The remembered ones, then the new ones."""
     values: Float[Tensor, "b h s v"]
     seen: Int[Tensor, " b"]
-    """As it was before the new tokens."""
+    """The count in the state, without the new tokens."""
     after: tuple[Float[Tensor, "b h m k"], Float[Tensor, "b h m v"]]
 
 
 def empty_window(shape: tuple[int, int, int, int, int], memory: int, like: Tensor) -> State:
-    """Return the state of no tokens; `shape` = (b, h, _, k, v). `memory` may be 0."""
+    """Return the state before the first token, for `shape` = (b, h, _, k, v); `memory` may be 0."""
     batch, heads, _, key_width, value_width = shape
     return (
         like.new_zeros(batch, heads, memory, key_width),
@@ -36,12 +36,12 @@ def empty_window(shape: tuple[int, int, int, int, int], memory: int, like: Tenso
 
 
 def append_window(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> Window:
-    """Return remembered and new tokens together, and the last of them as the new state."""
+    """Return the state's tokens followed by l new ones, and the last `memory` of them."""
     old_keys, old_values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     length = k.shape[2]
     keys = torch.cat((old_keys.to(k.dtype), k), dim=2)
     values = torch.cat((old_values.to(v.dtype), v), dim=2)
-    # Cloned: a view would hold the whole segment.
+    # A copy, because a view would keep the whole segment in memory.
     after = (
         keys[:, :, length:].to(old_keys.dtype).clone(),
         values[:, :, length:].to(old_values.dtype).clone(),

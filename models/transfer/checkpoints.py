@@ -1,15 +1,14 @@
-"""Weights of public checkpoints, GPT-2's and BERT's, under this backbone's names.
+"""Reads public checkpoints of GPT-2 and BERT, and converts their tensors to this backbone's names.
 
-Read from safetensors files, which hold numbers and no code. A `config.json` beside the file, where
-there is one, gives what no tensor shows: the number of heads, the kind of GELU, the epsilon of the
-norms. Without it, the kind and the epsilon are those of the original models, and nobody can check
-the number of heads.
+Checkpoints are safetensors files, which contain numbers but no code. A `config.json` in the same
+folder gives the number of heads, the kind of GELU and the epsilon of norms. Without this file, kind
+and epsilon are those of the original models, and the number of heads is not checked.
 
 GPT-2   pre-norm, GELU by tanh, epsilon 1e-5, learned positions, the embedding as head. Its linear
         maps are stored [in, out], those of queries, keys and values side by side in one matrix.
 BERT    post-norm, GELU, epsilon 1e-12, learned positions and a norm over the embeddings. The vector
-        of the first segment is added to every position: one sequence is all there is here. The
-        pooler and the heads of its pretraining have no counterpart here and are left out.
+        of the first segment is added to every position, because inputs are one sequence here. The
+        pooler and the heads of pretraining are excluded.
 
 Source: Radford et al. 2019 (openai/gpt-2); Devlin et al. 2019, arXiv:1810.04805. The names of the
 tensors are those of the transformers package.
@@ -44,14 +43,15 @@ class _Tensors:
         self.path, self.left = path, tensors
 
     def get(self, name: str, *shape: int) -> Tensor:
-        """Return the tensor `name` and remove it from `left`; ValueError if it lacks this shape.
+        """Return the tensor `name` and remove it from `left`; -1 in `shape` allows any size.
 
-        In `shape`, -1 allows any size.
+        Raises:
+            ValueError: The tensor is missing, has another shape, or is not finite.
         """
         if name not in self.left:
             raise ValueError(
-                f"{self.path} has no tensor {name}: the file is truncated, or it is one file of "
-                "several; name the index of these files"
+                f"{self.path} has no tensor {name}: the file is truncated, or it is one of several "
+                "files; pass their index file instead"
             )
         tensor = self.left.pop(name)
         if len(tensor.shape) != len(shape) or any(
@@ -59,13 +59,13 @@ class _Tensors:
         ):
             wanted_shape = ", ".join("any" if size == -1 else str(size) for size in shape)
             raise ValueError(
-                f"{self.path}: {name} has shape {list(tensor.shape)}, wanted [{wanted_shape}]; "
-                "this checkpoint belongs to another kind of model"
+                f"{self.path}: {name} has shape {list(tensor.shape)}, but the shape must be "
+                f"[{wanted_shape}]; this checkpoint belongs to another kind of model"
             )
         if odd := tensor.numel() - int(tensor.isfinite().sum()):
             raise ValueError(
                 f"{self.path}: {odd:,} of {tensor.numel():,} numbers of {name} are not finite; "
-                "fetch it again, or save the model from before it diverged"
+                "download the file again, or save a model from before training diverged"
             )
         return tensor if tensor.dtype == torch.float64 else tensor.float()
 
@@ -94,6 +94,7 @@ class _Tensors:
 
 
 def _read_gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
+    """Return GPT-2's tensors under this backbone's names, and the names of ignored tensors."""
     embedding = file.get("wte.weight", -1, -1)
     width = embedding.shape[1]
     ours = {
@@ -102,31 +103,32 @@ def _read_gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
         **file.norm("ln_f", "stack.norm", width),
     }
     for layer in range(file.layers(r"h\.(\d+)\.")):
-        there, here = f"h.{layer}", f"stack.blocks.{layer}"
-        ours |= file.norm(f"{there}.ln_1", f"{here}.mixer_norm", width)
-        ours |= file.norm(f"{there}.ln_2", f"{here}.network_norm", width)
-        weight = file.get(f"{there}.attn.c_attn.weight", width, 3 * width)
-        bias = file.get(f"{there}.attn.c_attn.bias", 3 * width)
+        their_layer, our_layer = f"h.{layer}", f"stack.blocks.{layer}"
+        ours |= file.norm(f"{their_layer}.ln_1", f"{our_layer}.mixer_norm", width)
+        ours |= file.norm(f"{their_layer}.ln_2", f"{our_layer}.network_norm", width)
+        weight = file.get(f"{their_layer}.attn.c_attn.weight", width, 3 * width)
+        bias = file.get(f"{their_layer}.attn.c_attn.bias", 3 * width)
         for name, matrix, vector in zip("qkv", weight.chunk(3, 1), bias.chunk(3), strict=True):
-            ours[f"{here}.mixer.{name}_proj.weight"] = matrix.T.contiguous()
-            ours[f"{here}.mixer.{name}_proj.bias"] = vector.clone()
-        hidden = file.left.get(f"{there}.mlp.c_fc.bias", embedding.new_empty(0)).shape[0]
+            ours[f"{our_layer}.mixer.{name}_proj.weight"] = matrix.T.contiguous()
+            ours[f"{our_layer}.mixer.{name}_proj.bias"] = vector.clone()
+        hidden = file.left.get(f"{their_layer}.mlp.c_fc.bias", embedding.new_empty(0)).shape[0]
         for name, into, rows, columns in (
             ("attn.c_proj", "mixer.out_proj", width, width),
             ("mlp.c_fc", "network.0", hidden, width),
             ("mlp.c_proj", "network.3", width, hidden),
         ):
-            stored = file.get(f"{there}.{name}.weight", columns, rows)
-            ours[f"{here}.{into}.weight"] = stored.T.contiguous()
-            ours[f"{here}.{into}.bias"] = file.get(f"{there}.{name}.bias", rows)
+            stored = file.get(f"{their_layer}.{name}.weight", columns, rows)
+            ours[f"{our_layer}.{into}.weight"] = stored.T.contiguous()
+            ours[f"{our_layer}.{into}.bias"] = file.get(f"{their_layer}.{name}.bias", rows)
     ours["head.weight"] = embedding
     if "lm_head.weight" in file.left:
         ours["head.weight"] = file.get("lm_head.weight", *embedding.shape)
-    # Masks of what is later, which some versions stored among the weights.
+    # Some versions also stored the causal masks, which are ignored.
     return ours, file.drop(r"h\.\d+\.attn\.(bias|masked_bias)")
 
 
 def _read_bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
+    """Return BERT's tensors under this backbone's names, and the names of ignored tensors."""
     embedding = file.get("embeddings.word_embeddings.weight", -1, -1)
     width = embedding.shape[1]
     positions = file.get("embeddings.position_embeddings.weight", -1, width)
@@ -137,20 +139,22 @@ def _read_bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
         **file.norm("embeddings.LayerNorm", "stack.norm", width),
     }
     for layer in range(file.layers(r"encoder\.layer\.(\d+)\.")):
-        there, here = f"encoder.layer.{layer}", f"stack.blocks.{layer}"
-        attention, out = f"{there}.attention.self", f"{there}.attention.output"
-        hidden = file.left.get(f"{there}.intermediate.dense.bias", embedding.new_empty(0)).shape[0]
+        their_layer, our_layer = f"encoder.layer.{layer}", f"stack.blocks.{layer}"
+        attention, out = f"{their_layer}.attention.self", f"{their_layer}.attention.output"
+        hidden = file.left.get(
+            f"{their_layer}.intermediate.dense.bias", embedding.new_empty(0)
+        ).shape[0]
         for name, into, rows, columns in (
             (f"{attention}.query", "mixer.q_proj", width, width),
             (f"{attention}.key", "mixer.k_proj", width, width),
             (f"{attention}.value", "mixer.v_proj", width, width),
             (f"{out}.dense", "mixer.out_proj", width, width),
-            (f"{there}.intermediate.dense", "network.0", hidden, width),
-            (f"{there}.output.dense", "network.3", width, hidden),
+            (f"{their_layer}.intermediate.dense", "network.0", hidden, width),
+            (f"{their_layer}.output.dense", "network.3", width, hidden),
         ):
-            ours |= file.linear(name, f"{here}.{into}", rows, columns)
-        ours |= file.norm(f"{out}.LayerNorm", f"{here}.mixer_norm", width)
-        ours |= file.norm(f"{there}.output.LayerNorm", f"{here}.network_norm", width)
+            ours |= file.linear(name, f"{our_layer}.{into}", rows, columns)
+        ours |= file.norm(f"{out}.LayerNorm", f"{our_layer}.mixer_norm", width)
+        ours |= file.norm(f"{their_layer}.output.LayerNorm", f"{our_layer}.network_norm", width)
     return ours, file.drop(r"embeddings\.position_ids|pooler\..*|cls\..*")
 
 
@@ -158,17 +162,17 @@ class _Format(NamedTuple):
     """How a kind of checkpoint is recognised and read."""
 
     key: str
-    """A tensor that only this kind has."""
+    """Name of a tensor that only this kind has."""
     prefix: str
-    """What may stand before every name."""
+    """Optional prefix of all names."""
     read: Callable[[_Tensors], tuple[dict[str, Tensor], frozenset[str]]]
     residual: Residual
     activation: str
     epsilon: float
     config_keys: Mapping[str, str]
-    """Where a config.json says heads, activation and epsilon."""
+    """Keys of heads, activation and epsilon in config.json."""
     plain: Mapping[str, Any]
-    """What else a config.json may say, and the only value that this backbone computes."""
+    """Other keys of config.json, each with the only value that this backbone supports."""
 
 
 FORMATS = {
@@ -206,10 +210,10 @@ FORMATS = {
 
 
 def load_checkpoint(path: Path, model: Backbone, parts: Parts = Parts.all) -> TransferReport:
-    """Let `model` start from the weights in a file of GPT-2, of BERT, or of the same model.
+    """Copy the weights in the file `path` of GPT-2, BERT or the same model into `model`.
 
     Raises:
-        ValueError: As of `read_checkpoint`, `transfer` or `fill`.
+        ValueError: For the same reasons as in `read_checkpoint`, `transfer` or `fill`.
     """
     tensors = read_tensors(path)
     if _format_of(tensors) is None and parts == Parts.all:
@@ -218,11 +222,11 @@ def load_checkpoint(path: Path, model: Backbone, parts: Parts = Parts.all) -> Tr
 
 
 def read_checkpoint(path: Path) -> Weights:
-    """Read a safetensors file, or several by their index, with GPT-2's or BERT's names.
+    """Return the weights of a safetensors file of GPT-2 or BERT, or of several by their index.
 
     Raises:
-        ValueError: There is no such file, it is damaged or of another kind, a tensor is missing,
-            unknown or of the wrong shape, or its config.json names what this backbone lacks.
+        ValueError: The file is missing, damaged or of another kind; a tensor is missing, unknown or
+            of the wrong shape; or config.json has options that this backbone does not support.
     """
     return _convert(path, read_tensors(path))
 
@@ -236,7 +240,7 @@ def _convert(path: Path, tensors: Mapping[str, Tensor]) -> Weights:
     if file.left:
         raise ValueError(
             f"{path} has tensors that {kind} does not have: {short_list(sorted(file.left)[:3])}. "
-            "It computes another function, so its weights cannot be copied"
+            "Its model computes another function, so its weights cannot be copied"
         )
     tied = "head.weight" in ours and torch.equal(ours["head.weight"], ours["embedding.weight"])
     return Weights(
@@ -265,14 +269,14 @@ def _strip_prefix(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[
         prefix = FORMATS[kind].prefix
         return kind, {_modernise(name.removeprefix(prefix)): v for name, v in tensors.items()}
     raise ValueError(
-        f"the names of the tensors in {path} belong to neither {' nor '.join(FORMATS)}: got "
+        f"the names of the tensors in {path} are those of neither {' nor '.join(FORMATS)}: got "
         f"{short_list(sorted(tensors)[:3]) or 'no tensors'}; convert the file to one of these "
         "formats"
     )
 
 
 def _modernise(name: str) -> str:
-    """Return today's name of a tensor; old files call weight and bias of norms gamma and beta."""
+    """Return the present name of a tensor: old files call a norm's weight gamma, its bias beta."""
     return re.sub(
         r"LayerNorm\.(gamma|beta)$",
         lambda match: f"LayerNorm.{'weight' if match[1] == 'gamma' else 'bias'}",
@@ -281,7 +285,7 @@ def _modernise(name: str) -> str:
 
 
 def _find_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the options of the backbone that these weights need."""
+    """Return the options of the backbone for the weights `ours`, from shapes and config.json."""
     settings = _read_config(path.with_name("config.json"), form)
     hidden, width = ours["stack.blocks.0.network.0.weight"].shape
     layers = {name.split(".")[2] for name in ours if name.startswith("stack.blocks.")}
@@ -307,17 +311,17 @@ def _find_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict
 
 
 def _read_config(path: Path, form: _Format) -> dict[str, Any]:
-    """Return heads, activation and epsilon from config.json, as far as it has them."""
+    """Return heads, activation and epsilon from config.json, if the file and the keys exist."""
     if not path.is_file():
         return {}
     try:
         node = typed_object(parse_json(read_bytes(path).removeprefix(BOM_UTF8)), {})
     except NoJson as error:
-        raise ValueError(f"{path}: {error}; fetch it again, or move it away") from error
+        raise ValueError(f"{path}: {error}; download it again, or remove it") from error
     for name, wanted in form.plain.items():
         if node.get(name, wanted) != wanted:
             raise ValueError(
-                f"{path}: got {name}={short_repr(node[name])}; this backbone computes only "
+                f"{path}: got {name}={short_repr(node[name])}; this backbone supports only "
                 f"{name}={wanted!r}"
             )
     return {ours: node[theirs] for ours, theirs in form.config_keys.items() if theirs in node}

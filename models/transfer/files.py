@@ -9,11 +9,11 @@ from lra.conf.plain_files import NoJson, parse_json, read_bytes, typed_object
 from lra.conf.short_values import reason, short_list
 
 INDEX = ".index.json"
-"""How the name of a file ends that says in which files the tensors of a model are."""
+"""Ending of an index file, which lists the files with a model's tensors."""
 
 
 def is_checkpoint(named: str | None) -> bool:
-    """Tell whether a text names a file of weights, and not a training run in a store."""
+    """Return whether `named` is a file of weights, and not a run in a results folder."""
     return named is not None and named.endswith((".safetensors", INDEX))
 
 
@@ -23,30 +23,31 @@ def checkpoint_name(named: str | None) -> str | None:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files that hold a checkpoint's tensors: itself, or those that its index names.
+    """Return the files of a checkpoint: `path` itself or, if it is an index, the files in it.
 
     Raises:
-        ValueError: There is no such file, it is one of several, or the index names none.
+        ValueError: `path` or a file is missing, `path` is one of several files, or the index is
+            invalid.
     """
     if not path.is_file():
         raise ValueError(f"weights: there is no file {path}; name a .safetensors file")
     if not path.name.endswith(INDEX):
         if "-of-" in path.name and (index := next(path.parent.glob(f"*{INDEX}"), None)):
-            raise ValueError(f"{path} is one file of several: name their index instead, {index}")
+            raise ValueError(f"{path} is one of several files: pass their index instead, {index}")
         return [path]
     try:
         stored = typed_object(parse_json(read_bytes(path)), {}).get("weight_map")
     except NoJson as error:
-        raise ValueError(f"{path}: {error}; fetch it again") from error
+        raise ValueError(f"{path}: {error}; download it again") from error
     names = [*stored.values()] if isinstance(stored, dict) else []
     if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
         raise ValueError(
-            f"{path}: its weight_map names no files in the same folder; fetch it again"
+            f"{path}: its weight_map names no files in the same folder; download it again"
         )
     files = [path.with_name(name) for name in sorted({*names})]
     if missing := [file.name for file in files if not file.is_file()]:
         raise ValueError(
-            f"{path} names {len(files)} files, of which {len(missing)} are not there: "
+            f"{path} names {len(files)} files, but {len(missing)} of them are missing: "
             f"{short_list(missing[:3])}; copy them into {path.parent}"
         )
     return files
@@ -56,7 +57,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return all tensors by name, without the prefixes of `torch.compile` and data parallelism.
 
     Raises:
-        ValueError: As of `files_of`, or a file cannot be read.
+        ValueError: For the same reasons as in `files_of`, or because a file cannot be read.
     """
     tensors: dict[str, Tensor] = {}
     for part in files_of(path):
@@ -66,7 +67,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise ValueError(
                 f"{part} cannot be read as safetensors ({reason(error)}): it is truncated or in "
-                "another format; fetch it again, or save the model with safe_serialization=True"
+                "another format; download it again, or save it with safe_serialization=True"
             ) from error
     tensors = {name.replace("_orig_mod.", ""): tensor for name, tensor in tensors.items()}
     while tensors and all(name.startswith("module.") for name in tensors):

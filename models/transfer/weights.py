@@ -1,23 +1,23 @@
-"""Pretrained surgery: the weights of one model in another one, which may mix by another family.
+"""Copies the weights of a trained model into another model, which may have another family.
 
     report = transfer(weights_of(source), target)
 
-Weights of equal name mean the same in every model of this backbone: embedding, positions, norms,
-networks, head, and the projections of queries, keys, values and output in all families around
-`lra.models.multi_head`. They are copied. Three things are more than a copy:
+Weights with the same name have the same meaning in all models of this backbone: embedding,
+positions, norms, networks, head, and the projections of queries, keys, values and output in all
+families that use `lra.models.multi_head`. They are copied, with three additions:
 
-Positions  A learned table that is too short goes on with copies of itself, as Longformer's 4,096
-           positions are eight copies of RoBERTa's 512 (arXiv:2004.05150, section 5); one that is
-           too long is cut. The row of a CLS vector stays the first, and is not repeated.
-Scale      Tied embeddings are multiplied by sqrt(width) on the way in. Weights made for another
-           factor are divided by the quotient c; where the same matrix answers, the last norm is
-           multiplied by c. The function is the same.
-Starts     What a family says its own parameters start from, such as Longformer's projections of
-           global tokens from the ordinary ones.
+Positions  A learned table that is too short is extended by copies of itself, as Longformer's 4,096
+           positions are eight copies of RoBERTa's 512 (arXiv:2004.05150, section 5). A table that
+           is too long is cut. The row of a CLS vector stays the first and is not repeated.
+Scale      Tied embeddings are multiplied by sqrt(width) at the input. If the source has another
+           factor, its embedding is divided by the quotient c, and if the same matrix is the head,
+           the last norm is multiplied by c. The function is the same.
+Starts     Some parameters of a family start from other weights, for example Longformer's
+           projections of global tokens from the ordinary projections.
 
-Everything else stays as it was drawn: a head of another shape, and parameters that only the new
-family has. Random features stay as drawn, too: a Performer with softmax's weights estimates that
-softmax, and the more features, the better.
+Other parameters keep their random initial values: a head of another shape, parameters that only the
+new family has, and random features. For example, a Performer with the weights of softmax attention
+estimates this softmax, more accurately with more features.
 """
 
 import difflib
@@ -44,11 +44,11 @@ EMBEDDING, TABLE, NORM = "embedding.weight", "positions.table", "stack.norm."
 
 
 class Parts(StrEnum):
-    """What is taken."""
+    """The parts of the source model that are copied."""
 
     all = auto()
     blocks = auto()
-    """The stack alone: embedding, positions and head are the target's own, for other tokens."""
+    """Only the stack of layers; the target's embedding, positions and head stay unchanged."""
 
 
 class Origin(StrEnum):
@@ -58,7 +58,7 @@ class Origin(StrEnum):
     extended = auto()
     """A table of positions of another length."""
     started = auto()
-    """From other weights that were copied, as the family says."""
+    """Computed by the family from other weights that were copied."""
     drawn = auto()
 
 
@@ -67,20 +67,20 @@ class Weights:
     """Weights under this backbone's names, and the options that they were made for."""
 
     name: str
-    """For messages."""
+    """Name of the source in messages."""
     tensors: Mapping[str, Tensor]
     options: Mapping[str, Any]
     """Values of `WEIGHT_OPTIONS`, as far as they are known."""
     input_scale: float = 1.0
-    """What the embedding is multiplied by on the way in."""
+    """Factor of the embedding at the input."""
     tied: bool = False
-    """Whether the embedding is the head's matrix, too."""
+    """Whether the embedding is also the matrix of the head."""
     cls_row: bool | None = None
-    """Whether the first position is a CLS vector's; None: of whatever the target has there."""
+    """Whether the first position belongs to a CLS vector; None: rows are copied in order."""
     added_ids: int = 0
-    """Last rows of the embedding that the source's objective added to the tokens."""
+    """Number of last rows of the embedding that the source's objective added to the tokens."""
     loose: frozenset[str] = frozenset()
-    """Tensors that the target may do without: buffers, and parts that this backbone lacks."""
+    """Tensors that the target need not have: buffers, and parts that this backbone lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def weights_of(model: Backbone) -> Weights:
         tied=model.per_token and model.config.tied_embeddings,
         cls_row=model.has_cls,
         added_ids=model.facts.added_ids,
-        loose=buffers | {"query"},  # of a second stream, which other objectives do not have
+        loose=buffers | {"query"},  # only models with a second stream have `query`
     )
 
 
@@ -118,8 +118,8 @@ def transfer(
     """Copy weights of `source` into `target`, and report the origin of each parameter.
 
     Raises:
-        Unsupported: The two differ in width, depth, heads, vocabulary or another option that
-            decides what weights mean, or a weight of the source has no place; nothing was changed.
+        Unsupported: The models differ in an option that decides what weights mean, such as width
+            or heads, or the target has no place for a weight. The target is unchanged.
     """
     weights = weights_of(source) if isinstance(source, Backbone) else source
     if not isinstance(target.stack, Stack):
@@ -155,27 +155,30 @@ def transfer(
 
 
 def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferReport:
-    """Copy every tensor into a model that has the same parts as the one that they come from.
+    """Copy all `tensors`, of the file `name`, into a model with the same parts.
 
     A tensor that the model has under two names may be stored under one of them.
 
     Raises:
-        Unsupported: Names or shapes differ, or numbers are not finite; nothing was changed.
+        Unsupported: Names or shapes differ, or numbers are not finite. The model is unchanged.
     """
-    state, places = model.state_dict(keep_vars=True), dict[int, str]()
+    state, stored_names = model.state_dict(keep_vars=True), dict[int, str]()
     for key, tensor in state.items():
         if key in tensors:
-            places[id(tensor)] = key
-    stored = {key: tensors[places[id(t)]] for key, t in state.items() if id(t) in places}
+            stored_names[id(tensor)] = key
+    stored = {
+        key: tensors[stored_names[id(t)]] for key, t in state.items() if id(t) in stored_names
+    }
     missing = [key for key in state if key not in stored]
     foreign = sorted(set(tensors) - set(state))
     if missing or foreign:
         pairs = [(key, difflib.get_close_matches(key, foreign, n=1)) for key in missing[:3]]
-        near = ", ".join(f"{key} (near: {close[0]})" if close else key for key, close in pairs)
+        similar = ", ".join(f"{key} (near: {close[0]})" if close else key for key, close in pairs)
         raise Unsupported(
             f"{name} does not fit this model: {len(missing)} of its {len(state)} tensors are "
-            f"missing{f', such as {near}' if near else ''}; {len(foreign)} of the file's "
-            f"{len(tensors)} have no place{f', such as {_name_some(foreign)}' if foreign else ''}. "
+            f"missing{f', such as {similar}' if similar else ''}; {len(foreign)} of the file's "
+            f"{len(tensors)} tensors have no place in the model"
+            f"{f', such as {_name_some(foreign)}' if foreign else ''}. "
             "Build the model with the options it was trained with, or rename the tensors: "
             "`lra.model(...).state_dict()` has the names"
         )
@@ -188,8 +191,8 @@ def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferR
             )
         if odd := tensor.numel() - int(tensor.isfinite().sum()):
             raise Unsupported(
-                f"{name}: {odd:,} of {tensor.numel():,} numbers of {key} are not finite; save the "
-                "model from before it diverged"
+                f"{name}: {odd:,} of {tensor.numel():,} numbers of {key} are not finite; save a "
+                "model from before training diverged"
             )
     model.load_state_dict(stored)
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -211,6 +214,7 @@ def _select_stack(weights: Weights) -> dict[str, Tensor]:
 
 
 def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
+    """Raise `Unsupported` if an option that decides what weights mean differs."""
     for key, wanted in weights.options.items():
         got = getattr(target.config, key)
         if got == wanted:
@@ -226,38 +230,35 @@ def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
 def _fit_vocabulary(
     state: dict[str, Tensor], target_state: Mapping[str, Tensor], weights: Weights, target: Backbone
 ) -> None:
-    """Copy the embedding's rows of ordinary tokens.
+    """Change the embedding in `state` so that it fits the target.
 
-    Rows of ids that an objective added keep the values that the target drew.
+    Rows of ids that an objective added get the target's initial values.
     """
-    grouped = [EMBEDDING not in tensors for tensors in (state, target_state)]
-    there = (weights.added_ids, weights.input_scale)
-    if all(grouped) and there == (target.facts.added_ids, target.input_scale):
-        return  # shapes are compared with all others'
-    if any(grouped):
-        kinds = ["in groups" if each else "in one table" for each in grouped]
+    adaptive = [EMBEDDING not in tensors for tensors in (state, target_state)]
+    source_facts = (weights.added_ids, weights.input_scale)
+    if all(adaptive) and source_facts == (target.facts.added_ids, target.input_scale):
+        return  # `_check_shapes` compares the shapes
+    if any(adaptive):
+        kinds = ["in groups" if in_groups else "in one table" for in_groups in adaptive]
         raise Unsupported(
-            "with embedding=adaptive, the vectors of tokens can only be copied unchanged: "
-            f"{weights.name} has them {kinds[0]}, this model {kinds[1]}, or their scale differs; "
-            "give both models the same embedding, tied_embeddings and objective of the task, or "
-            "copy the blocks alone"
+            "with embedding=adaptive, the vectors of tokens can only be copied unchanged: those of "
+            f"{weights.name} are {kinds[0]}, those of this model are {kinds[1]}, or their scales "
+            "differ; give both models the same embedding, tied_embeddings and objective, or copy "
+            "only the blocks"
         )
     old, new = state[EMBEDDING], target_state[EMBEDDING]
     given, wanted = old.shape, new.shape
     added, tokens = target.facts.added_ids, given[0] - weights.added_ids
     if given[1:] != wanted[1:] or tokens != wanted[0] - added:
-        differ = "vocabularies differ; choose a task with the same tokens"
+        advice = "choose a task with the same vocabulary"
         if given[1:] != wanted[1:]:
-            differ = (
-                "the embedding tables have different widths; set "
-                f"model.backbone.embedding_width={given[1]}"
-            )
+            advice = f"set model.backbone.embedding_width={given[1]}"
         raise Unsupported(
-            f"the embedding of {weights.name} has shape {list(given)}, this model's "
-            f"{list(wanted)}: their {differ}, or copy the blocks alone"
+            f"the embedding of {weights.name} has shape {list(given)}, but the embedding of this "
+            f"model has shape {list(wanted)}: {advice}, or copy only the blocks"
         )
     if weights.added_ids != added:
-        factor = target.input_scale / weights.input_scale  # by which all rows are divided below
+        factor = target.input_scale / weights.input_scale  # `_rescale` divides all rows by it
         state[EMBEDDING] = torch.cat((old[:tokens], factor * new[tokens:].to(old)))
 
 
@@ -267,7 +268,7 @@ def _fit_positions(
     source_cls: bool | None,
     target_cls: bool,
 ) -> tuple[int, int] | None:
-    """Fit the table of positions to the target; return both lengths if they differ, else None."""
+    """Fit the table of positions in `state` to the target; return both lengths if they differ."""
     if TABLE not in state or TABLE not in target_state:
         return None
     old, new = state[TABLE], target_state[TABLE]
@@ -302,7 +303,7 @@ def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> No
         if target.config.residual != Residual.pre_norm or not target.config.stack_norm:
             raise Unsupported(
                 f"the embedding of {weights.name} has another scale, which only a norm before the "
-                "head could correct: set model.backbone.tied_embeddings=false"
+                "head can correct: set model.backbone.tied_embeddings=false"
             )
         state["head.weight"] = state[EMBEDDING]
         for name in (NORM + kind for kind in ("weight", "bias")):
@@ -341,11 +342,12 @@ def _drop_loose(
 def _check_shapes(
     state: Mapping[str, Tensor], target_state: Mapping[str, Tensor], name: str
 ) -> None:
-    homeless = sorted(set(state) - set(target_state))
-    if homeless:
+    """Raise `Unsupported` if the target lacks a tensor of `state`, or has it in another shape."""
+    surplus = sorted(set(state) - set(target_state))
+    if surplus:
         raise Unsupported(
-            f"this model has no place for {_name_some(homeless)} of {name}: choose a family with "
-            "projections of queries, keys, values and output, each with a bias where they have one"
+            f"this model has no place for {_name_some(surplus)} of {name}: choose a family with "
+            "the same projections of queries, keys, values and outputs, and with the same biases"
         )
     for key, value in state.items():
         if value.shape != target_state[key].shape:

@@ -185,10 +185,7 @@ class SlidingWindowCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Return the outputs of l new queries, and the state after them.
-
-        Each query attends to the tokens of its window that are in `state` or new, up to itself.
-        """
+        """Return the outputs of l new queries within their windows, and the state after them."""
         keys, values, filled, after = window_cache.append_window(state, k, v)
         total = filled + q.shape[2]
         keep = torch.arange(keys.shape[2], 0, -1, device=q.device) <= total[:, None]

@@ -14,10 +14,9 @@ BLOCK = 32
 
 
 def lay(x: Float[Tensor, "b h l v"], taps: int, first: int) -> Float[Tensor, "h n v"]:
-    """Copy the rows of all examples one after another into one buffer of n slots per head.
+    """Copy the rows of all examples into one buffer of n slots per head, each after `first` zeros.
 
-    Each row comes after `first` zeros and before more zeros: with K = `taps`, at least K - 1 zeros
-    in all, so that no output of a row reads another row.
+    Between rows are at least `taps` - 1 zeros, so that no output of a row reads another row.
     """
     batch, heads, length, width = x.shape
     stride = -(-(length + taps - 1) // BLOCK) * BLOCK

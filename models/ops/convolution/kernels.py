@@ -127,10 +127,7 @@ class PiecewiseKernel(nn.Module):
         return kernel / self.norm.to(kernel.dtype)
 
     def _kernel(self) -> Float[Tensor, "c d n"]:
-        """Return the decayed kernels before they are divided by `norm`.
-
-        By pieces, piece i of s gets the factor rate^(s-1-i); by lags, lag t gets (t+1)^(-rate).
-        """
+        """Return kernels before division: rate^(s-1-i) times piece i, or (t+1)^(-rate) K_t."""
         number, _, width, _ = self.parts.shape
         dtype, device = sum_dtype(self.parts), self.parts.device
         rates = torch.linspace(*self.ends, width, dtype=dtype, device=device)

@@ -31,8 +31,5 @@ class ValueConvolution(nn.Module):
     def forward(
         self, v: Float[Tensor, "b h l v"], keep: Bool[Tensor, "b l"] | None
     ) -> Float[Tensor, "b h l v"]:
-        """Return the convolution of the values, with 0 where `keep` is False.
-
-        The result is float32, or float64 if `v` is.
-        """
+        """Return the convolution of the values that are True in `keep`, in float32 or float64."""
         return shared_convolution(v, self.weight, self.weight.shape[1] // 2, keep)

@@ -114,9 +114,7 @@ def blocks_backward(
 
 
 def first_state(
-    q: Float[Tensor, "b h l k"],
-    v: Float[Tensor, "b h l v"],
-    state: Float[Tensor, "b h k v"] | None,
+    q: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"], state: Float[Tensor, "b h k v"] | None
 ) -> Float[Tensor, "b h k v"]:
     """Return `state`, or zeros if it is None, in float32 or float64."""
     dtype = sum_dtype(v)

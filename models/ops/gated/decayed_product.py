@@ -66,11 +66,7 @@ class DecayedChunks(NamedTuple):
 def decayed_chunks(
     inputs: tuple[Tensor, ...], rows: slice, chunk: int, state: Float[Tensor, "b h k v"]
 ) -> DecayedChunks:
-    """Return the chunks of the tokens `rows` of `inputs` = (q, k, v, g), after `state`.
-
-    They contain the state before each chunk, S' = e^(G_C) S + (k e^(G_C - G))^T v, and the decayed
-    products of all queries and keys of a chunk.
-    """
+    """Return the chunks of the tokens `rows` of (q, k, v, g), and the state before each chunk."""
     q, k, v = (x[:, :, rows].to(state.dtype).reshape(-1, chunk, x.shape[3]) for x in inputs[:3])
     shape, g = (*state.shape[:2], (rows.stop - rows.start) // chunk), inputs[3].to(state.dtype)
     chunk_decays = (
@@ -89,7 +85,7 @@ def decayed_chunks(
 
 
 def block_outputs(block: DecayedChunks) -> Float[Tensor, "bhn c v"]:
-    """Return o = W v + (q e^G) S for every chunk of the block, with S the state before it."""
+    """Return o = W v + (q e^G) S for every chunk of the block."""
     decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
     return torch.baddbmm(decayed, block.weights, block.v)
 
@@ -120,10 +116,7 @@ def block_gradients(
     *,
     gates: bool,
 ) -> list[Tensor]:
-    """Return the gradients of q, k, v, of g if `gates`, and of the state before the block.
-
-    `do` is the gradient of the outputs, and `dlast` that of the state after the block.
-    """
+    """Return the gradients of q, k, v, of g if `gates`, and of the state before the block."""
     q, k, v, chunk_decays = block.q, block.k, block.v, block.decays
     dstates = torch.bmm((q * chunk_decays.from_start).mT, do).view_as(block.states)
     ends, dfirst = scan(dlast, dstates, block.whole, backwards=True)

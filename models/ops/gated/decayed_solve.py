@@ -43,10 +43,7 @@ from lra.models.ops.numerics import reciprocal, without_padding
 def _solve_by_gradients(
     block: DecayedChunks, wanted: Float[Tensor, "bhn c k"], *, steps: int
 ) -> Float[Tensor, "bhn c k"]:
-    """Return x of (1 + H_t) x_t = wanted_t for each token, after `steps` conjugate gradient steps.
-
-    Products with H come from `block_outputs`, so that no H is formed. The start is x = 0.
-    """
+    """Return x of (1 + H_t) x_t = wanted_t for each token, by conjugate gradients from x = 0."""
     scale = wanted.abs().amax(-1, keepdim=True)
     residual = wanted * reciprocal(scale)  # gradients may be so small that their squares are 0
     x, direction, zero = torch.zeros_like(residual), residual.clone(), torch.zeros_like(scale)

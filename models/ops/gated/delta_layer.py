@@ -51,7 +51,7 @@ class DeltaRule(LogLinearMixer):
     Options:
         convolution: Number of tokens that the short convolution of queries, keys and values reads;
             None: no convolution.
-        householders: How often a token writes to the state; with more than 1, this is DeltaProduct.
+        householders: Number of writes of a token to the state; more than 1 gives DeltaProduct.
         negative_eigenvalues: Whether beta reaches up to 2 instead of 1, which allows negative
             eigenvalues.
         activation: Activation of queries, keys and values.
@@ -88,10 +88,7 @@ class DeltaRule(LogLinearMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token by the delta rule, and the layer's state after the last.
-
-        `before` has the state S and the last inputs of the short convolutions; so has the result.
-        """
+        """Return outputs by the delta rule, and states and convolution inputs after them."""
         states, earlier_inputs = self.held(before)
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         projected, tails = self.convolutions(streams, earlier_inputs, borders)

@@ -130,10 +130,9 @@ def _scan_chunks(
     *,
     backwards: bool = False,
 ) -> tuple[Float[Tensor, "b h n k v"], Float[Tensor, "b h k v"]]:
-    """Return the states x_0 ... x_(n-1) before each chunk, and x_n.
+    """Return the states x_0 ... x_(n-1) before each chunk, and x_n, with x_0 = first.
 
-    x_0 = first and x_(i+1) = moves_i x_i + gained_i. With `backwards`, chunks are read from the
-    last to the first, and every matrix of `moves` is transposed.
+    x_(i+1) = moves_i x_i + gained_i; `backwards`, from the last chunk on with transposed moves.
     """
     states, current = [], first.flatten(0, 1)
     steps = list(zip(moves.flatten(0, 1).unbind(1), gained.flatten(0, 1).unbind(1), strict=True))
@@ -172,10 +171,7 @@ class _DeltaProduct(torch.autograd.Function):
 def _pull_block(
     block: _DeltaChunks, do: Float[Tensor, "bhn c v"], dlast: Float[Tensor, "b h k v"]
 ) -> list[Tensor]:
-    """Return the gradients of q, k, w, [u,] v, g and of the state before the block, in this order.
-
-    `do` is the gradient of the outputs, and `dlast` that of the state after the block.
-    """
+    """Return the gradients of q, k, w, [u,] v, g, and of the state before the block."""
     q, k, w, chunk_decays, r = block.q, block.k, block.w, block.decays, block.errors
     additions = block.additions
     dstates = torch.bmm(block.reads.mT, do).view_as(block.states)

@@ -147,10 +147,7 @@ class GatedMixer(Family):
     def _read_from_one_end(
         self, x: Float[Tensor, "b l d"], state: State, layout: Layout, *, backwards: bool
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the outputs for `x` in its order, and the state after the last token read.
-
-        Rows are read document after document, then padding; with `backwards`, from their end.
-        """
+        """Return the outputs for `x`, in its order, and the state after the last token read."""
         before: Parts = self.empty(len(x)) if state is None else state  # type: ignore[assignment]
         grouping = layout.document if state is None else None
         order = reading_order(layout.keep, backwards=backwards, document=grouping)

@@ -167,9 +167,7 @@ def log_linear_steps(
     w: Float[Tensor, "b h l k"] | None = None,
     chunk: int = 64,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h s k v"], Int[Tensor, " b"]]:
-    """Continue `log_linear_product` after `state`, chunk by chunk.
-
-    Return the outputs, the state after the last token, and the position of the next token.
+    """Continue `log_linear_product` after `state`; return outputs, last state and next place.
 
     Args:
         q: Queries, already scaled.
@@ -214,11 +212,7 @@ def log_linear_steps(
 def _find_state_levels(
     place: Int[Tensor, " b"], readers: Int[Tensor, "b c"], number: int
 ) -> Int[Tensor, "b c s"]:
-    """Return the level at which each of `readers` reads each sum of the state of position `place`.
-
-    The s sums of that state belong to levels 1 to s; later readers are farther from the same
-    tokens, so their levels are higher or equal.
-    """
+    """Return the level at which each reader reads each sum of the state of the token at `place`."""
     digits = torch.arange(number - 1, device=place.device)
     block = (place[:, None] >> digits) ^ 1
     block_levels = levels(readers[..., None] >> digits, block[:, None], 63)

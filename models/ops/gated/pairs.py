@@ -340,10 +340,7 @@ def crossing_sums(table: Float[Tensor, "*m r s"], first: int = 0) -> Float[Tenso
 
 
 def _sum_outside(readers: Sequence[Operand], writers: Sequence[Operand]) -> Float[Tensor, "m c"]:
-    """Return, for each token, its gradient of g through states before and after the chunk.
-
-    It is the sum of x dx over readers from the token on, and of y dy over writers before it.
-    """
+    """Return, for each token, the sum of x dx of readers from it on and of y dy before it."""
     read, written = (
         torch.stack([(operand.tokens * operand.gradient).sum(-1) for operand in side]).sum(0)
         for side in (readers, writers)

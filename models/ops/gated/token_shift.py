@@ -77,10 +77,7 @@ class ShiftedMixer(Recurrence):
         return (*super().empty(batch_size), token)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Return special training options: as in the code, only projections have weight decay.
-
-        The base of the decay w learns twice as fast.
-        """
+        """Return training options: only projections decay; the base of w learns twice as fast."""
         names = [name for name, _ in self.named_parameters() if "proj" not in name]
         special = {
             name: Tuning(weight_decay=0.0, matrix=name.endswith(".weight")) for name in names
@@ -103,10 +100,7 @@ def of_own_token(
 def previous_tokens(
     x: Float[Tensor, "b l d"], token: Float[Tensor, "b 1 d"], borders: Borders
 ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b 1 d"]]:
-    """Return the token before each token of `x`, and the last token of `x`.
-
-    `token` comes before the first one. Before the first token of a later document, zeros come.
-    """
+    """Return the token before each one (`token` first, 0 at later documents), and the last one."""
     tokens = torch.cat((token.to(x.dtype), x), 1)
     begins, previous = borders.begins(), tokens[:, :-1]
     if begins is not None:

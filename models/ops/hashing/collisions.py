@@ -44,10 +44,7 @@ def draw_planes(
 def hash_codes(
     x: Float[Tensor, "r n k"], planes: Float[Tensor, "h k p"], tau: int
 ) -> Int[Tensor, "r m n"]:
-    """Return m = p / tau hash codes of each of n vectors, by signs of projections on `planes`.
-
-    A code is a whole number of tau bits. The r rows of `x` are the heads of each example.
-    """
+    """Return m = p / tau codes of tau bits for each vector, by signs of projections on `planes`."""
     rows, length, width = x.shape
     heads, _, bits = planes.shape
     if not bits:
@@ -71,10 +68,7 @@ def sum_matches(
     values: Float[Tensor, "r s v"],
     codes: int,
 ) -> Float[Tensor, "r n v"]:
-    """Return o_i = sum over m hashes and sources j of [targets_i = sources_j] values_j.
-
-    Codes are below `codes`. For each hash, a table sums the values of each code.
-    """
+    """Return o_i = sum over m hashes and sources j of [targets_i = sources_j] values_j."""
     rows, hashes, length = targets.shape
     width = values.shape[-1]
     out = values.new_zeros(rows, length, width)
@@ -98,10 +92,7 @@ class Sides(NamedTuple):
 
 
 def match_sums(
-    queries: Sides,
-    keys: Sides,
-    targets: Int[Tensor, "r m n"],
-    sources: Int[Tensor, "r m s"],
+    queries: Sides, keys: Sides, targets: Int[Tensor, "r m n"], sources: Int[Tensor, "r m s"]
 ) -> tuple[Float[Tensor, "r n e"], Float[Tensor, "r s e"]]:
     """Return weighted sums over all pairs of a query i and a key j with equal codes, in m hashes.
 
@@ -125,10 +116,7 @@ def match_sums(
 
 
 def _sum_pairs(both: Sides, codes: Int[Tensor, "r m l"], split: int) -> Float[Tensor, "r l e"]:
-    """Return the sums of `match_sums` over a few hashes; the first `split` tokens are keys.
-
-    Tokens are sorted by code and cut into chunks.
-    """
+    """Return the sums of `match_sums` over a few hashes; the first `split` tokens are keys."""
     rows, hashes, length = codes.shape
     # Stable: within a code, keys stay before queries.
     codes, order = codes.flatten(0, 1).sort(dim=1, stable=True)

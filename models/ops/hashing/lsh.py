@@ -84,8 +84,7 @@ class SortedLists:
     ) -> Iterator[Callable[[Tensor, slice], object]]:
         """Yield functions (scores, part) that mask or lower the scores of a pass, in place.
 
-        Comparisons use floats: differences of whole numbers, clamped to [0, 1], are masks without a
-        select, which on a CPU is several times faster than filling by a mask of booleans.
+        Masks are computed in float32, which on a CPU is several times faster than with booleans.
         """
         frame, rules, list_layout, like = self.frame, self.frame.rules, self.list_layout, self.u
         # Not a method: a reference to self would be a cycle.
@@ -127,10 +126,7 @@ class SortedLists:
             yield lambda s, part: s.add_(pairs(bucket, part).abs_().clamp_(max=1), alpha=NEVER)
 
     def _repeats(self) -> Callable[[slice], Float[Tensor, "m c w"]]:
-        """Return a function of `part` that counts in how many rounds a query reads each key.
-
-        The count is at least 1.
-        """
+        """Return a function that counts, for `part`, the rounds in which a query reads each key."""
         frame, rules, like = self.frame, self.frame.rules, self.u
         slot = self.order.inverse.index_select(1, self.order.tokens)
         chunk = (slot // rules.chunk % frame.stretch).to(like.dtype)
@@ -160,10 +156,7 @@ class SortedLists:
         return count
 
     def weights(self, part: slice, taken: LshInputs) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
-        """Return the softmax weights of the chunks in `part`, and the largest score of each query.
-
-        `taken` has the inputs of the pass. The softmax runs over the keys of one round.
-        """
+        """Return the softmax weights of the chunks in `part`, and each query's largest score."""
         s = self.score_buffer[: part.stop - part.start]
         add_product(s, taken.queries, taken.keys.mT, self.frame.rules.scale, overwrite=True)
         for lower in self.lowered:
@@ -243,10 +236,7 @@ class LshAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Return the attention of sorted chunks, joined over rounds by the shares of each round.
-
-        With `remember`, the output and the shares are saved for the backward pass.
-        """
+        """Return attention of all rounds, joined by shares; `remember`: save for backward."""
         ctx.frame, ctx.dropout = frame, dropout
         count = None if keep is None else keep.sum(1)
         dropout_masks: list[Tensor] = []

@@ -167,7 +167,7 @@ class Frame(NamedTuple):
         return x.as_strided(shape, (C * strides[0], *strides))
 
     def step(self, device: torch.device) -> int:
-        """Return the number of chunks in a pass, so that its scores fit into the cache."""
+        """Return the number of chunks in a pass, whose scores fit into the cache."""
         elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
         scores = self.rules.chunk**2 * (self.sides + 1)
         return -(-self.blocks // max(1, round(self.blocks * scores / elements)))
@@ -197,10 +197,7 @@ class Order(NamedTuple):
 def arrange(
     buckets: Int[Tensor, "b h r l"], count: Int[Tensor, " b"] | None, frame: Frame
 ) -> Order:
-    """Return the token of each slot, after sorting by (bucket, position) in every round.
-
-    `count` is the number of real tokens per row; None: all. Padding is in the largest bucket.
-    """
+    """Return each slot's token, sorted by (bucket, position); padding is in the last bucket."""
     batch, heads, rounds, length = buckets.shape
     device, C = buckets.device, frame.rules.chunk
     values, order = buckets.sort(dim=-1, stable=True)

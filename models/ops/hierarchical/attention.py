@@ -48,10 +48,7 @@ class _Work(NamedTuple):
 
 
 def _attend_blocks(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
-    """Return the attention of each block of one stretch to its neighbours, before levels join.
-
-    `logarithms` has the logarithm of each cluster's size, which is added to its scores.
-    """
+    """Return attention within one stretch; `logarithms` of cluster sizes are added to scores."""
     stretch, (q, k, v) = work.stretch, work.qkv
     queries = q[1:-1]
     parts = zip(work.plan.patterns(stretch, queries), stretch.near(logarithms), strict=True)

@@ -215,10 +215,7 @@ class Plan(NamedTuple):
     def lower(
         self, buffers: list[Float[Tensor, "_ c w"]], shares: Shares
     ) -> Float[Tensor, "b h l w"]:
-        """Return the gradient of level 0, to which those of all other levels are passed down.
-
-        The buffers are overwritten.
-        """
+        """Return the gradient of level 0, given that of all levels; the buffers are overwritten."""
         levels = self.views(buffers)
         for below, level, share in reversed([*zip(levels, levels[1:], shares, strict=False)]):
             first, second = halves(below)

@@ -105,10 +105,7 @@ class _Rows(NamedTuple):
 def _cut_blocks(
     q: Float[Tensor, "b h l k"], maps: FeatureMaps, chunk: int
 ) -> list[tuple[slice, int]]:
-    """Return the slice of each block of the sequence, and its chunk size.
-
-    A short sequence is one block, because calls would take more time than arithmetic.
-    """
+    """Return slice and chunk size of each block; a short sequence is one block, to save calls."""
     largest = SMALL if device_kind(q.device) == "cpu" else CPU_BLOCK
     uncut = math.prod(q.shape[:3]) * maps.width <= largest
     return spans(q.shape[2], chunk, block_rows(q, maps.width), uncut=uncut)
@@ -246,10 +243,7 @@ class _CausalProduct(torch.autograd.Function):
 def _pull_block(
     block: _Block, g: Float[Tensor, "bhn c w"], dsums: Float[Tensor, "b h m w"], maps: FeatureMaps
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k, v and of the sums before the block.
-
-    `g` is the gradient of [numerator denominator], and `dsums` that of the sums after the block.
-    """
+    """Return the gradients of q, k, v and the first sums, from that of [numerator denominator]."""
     levels = block.levels
     dscores = torch.bmm(g, block.values.mT)
     past = g

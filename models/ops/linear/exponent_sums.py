@@ -180,10 +180,7 @@ def causal_block_sums(
 
 
 def weighted_means(total: Float[Tensor, "*r w"]) -> Float[Tensor, "*r v"]:
-    """Return the weighted sums of `total` divided by its last column, the sums of weights.
-
-    A row without a key is 0.
-    """
+    """Return weighted sums of values divided by the last column, the sums of weights, or 0."""
     weights = total[..., -1:]
     return torch.where(weights > 0, total[..., :-1] / torch.where(weights > 0, weights, 1), 0)
 
@@ -218,10 +215,7 @@ def mean_of_all(
     keep: Bool[Tensor, "b s"] | None,
     sides: tuple[Exponents, Exponents],
 ) -> Float[Tensor, "b h l v"]:
-    """Return the weighted mean of all real keys' values for each query.
-
-    `sides` are the feature maps of queries and keys.
-    """
+    """Return weighted means of real keys' values; `sides` are feature maps of queries and keys."""
     return answered_by(q, sums_of(k, v, keep, sides), sides).to(v.dtype)
 
 

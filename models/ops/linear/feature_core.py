@@ -58,10 +58,7 @@ class FeatureCore(nn.Module, ABC):
         return o
 
     def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
-        """Return the sums before the first token, for `shape` = (b, h, memory, k, v).
-
-        They are zeros and have the same size for any memory.
-        """
+        """Return zero sums, for `shape` = (b, h, memory, k, v), of one size for any memory."""
         if self.traits.selection_leak:
             raise Unsupported(
                 f"with these options, {type(self).__name__} has no state that continues from "

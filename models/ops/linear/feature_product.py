@@ -96,10 +96,9 @@ class Sums(NamedTuple):
 def _add_keys(
     keys: _Keys, sums: Sums | None, top: Float[Tensor, "b h"] | None, maps: FeatureMaps
 ) -> tuple[Sums, Float[Tensor, "b h"] | None]:
-    """Add the features of a block of keys to `sums` in place; return sums and new `top`.
+    """Add features of some keys to `sums` in place; return sums and the largest logarithm.
 
-    `top` is the largest logarithm of the features' factors so far, to which the sums are relative;
-    None: features have no such factors.
+    `top` is the largest logarithm before, to which the sums are relative; None: there is none.
     """
     dtype = sum_dtype(keys.v)
     phi, log = maps.key(keys.k.to(dtype))
@@ -128,10 +127,7 @@ def _read_block(
     maps: FeatureMaps,
     o: Float[Tensor, "b h r v"] | None = None,
 ) -> tuple[Float[Tensor, "b h r v"], Float[Tensor, "b h r"] | None]:
-    """Return phi(q) S / phi(q) z for a block of queries, and 1 / phi(q) z.
-
-    The output is written to `o` if it is given. Without normalisation, the second result is None.
-    """
+    """Return phi(q) S / phi(q) z for some queries, in `o` if given, and 1 / phi(q) z or None."""
     phi, _ = maps.query(q.to(sums.values.dtype))
     numerator = phi @ sums.values
     inverse = None
@@ -220,10 +216,7 @@ def read_feature_sums(
     dtype: torch.dtype,
     o: Float[Tensor, "b h l v"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l"]]:
-    """Return the outputs of all queries in `dtype`, and 1 / sums of weights, block by block.
-
-    Outputs are written to `o` if it is given. Without normalisation, the second result is 1.
-    """
+    """Return the outputs of all queries, in `o` if given, and 1 / sums of weights, or ones."""
     ones = partial(sums.values.new_ones, q.shape[:3])
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
@@ -249,10 +242,7 @@ def query_gradients(
     gradient: Float[Tensor, "b h l v"],
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h m w"]]:
-    """Return the gradients of queries and of the sums, block by block.
-
-    `o` and `inverse` are the results of `read_feature_sums`, and `gradient` is that of `o`.
-    """
+    """Return the gradients of queries and of the sums; `gradient` is that of the outputs `o`."""
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
         if q.shape[2] <= at_once:

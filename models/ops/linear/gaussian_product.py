@@ -103,10 +103,7 @@ class _GaussianProduct(torch.autograd.Function):
 def _narrow_gradient(
     gradient: Float[Tensor, "r l e"], wide: Float[Tensor, "r l e"], norm: int
 ) -> Float[Tensor, "r l k"]:
-    """Return the gradient of the vectors x of `_widen`, from that of the widened ones.
-
-    `norm` is the index of the column -|x|^2/2.
-    """
+    """Return the gradient of x in `_widen`; `norm` is the index of the column -|x|^2/2."""
     width = wide.shape[-1] - 2
     narrow = gradient[..., :width]
     return narrow.sub_(gradient[..., norm, None] * wide[..., :width]).mul_(width**-0.25)
@@ -118,10 +115,7 @@ def gaussian_product(
     v: Float[Tensor, "b h s v"],
     keep: Bool[Tensor, "b s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Return o_i = sum_j exp(-|q_i - k_j|^2 / (2 sqrt(k))) v_j over real keys j.
-
-    The result is float32, or float64 if q is.
-    """
+    """Return o_i of the formula above over real keys, in float32, or in float64 if q is."""
     o: Tensor = _GaussianProduct.apply(q, k, v, keep)  # type: ignore[no-untyped-call]
     return o
 

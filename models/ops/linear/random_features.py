@@ -257,11 +257,7 @@ def performer_maps(
     feature_epsilon: float = GENERALISED_EPSILON,
     normalise: bool = True,
 ) -> FeatureMaps:
-    """Return Performer's feature maps of queries and keys for `kernel` and W = `projection`.
-
-    W is multiplied by `scale`; None: k^(-1/4). `feature_epsilon` and `normalise` are for kernels
-    f(W x).
-    """
+    """Return Performer's feature maps for W = `projection` times `scale`; None: k^(-1/4)."""
     features, width = projection.shape
     scale = width**-0.25 if scale is None else scale
     if kernel.generalised:
@@ -293,10 +289,7 @@ def generalised_maps(
     epsilon: float,
     normalise: bool,
 ) -> FeatureMaps:
-    """Return the feature maps f(W x) + epsilon, with f of `kernel` and x multiplied by `scale`.
-
-    With `projection` None, they are f(x) + epsilon.
-    """
+    """Return the maps f(W x) + epsilon or, without `projection`, f(x) + epsilon, of scaled x."""
     function = NONLINEARITIES[kernel]
     phi: FeatureMap = Exponential(projection, scale, epsilon)
     # A map divided by its largest entry needs normalised outputs, so that the factor cancels.

@@ -108,10 +108,7 @@ class LengthMap(nn.Module):
                 self.draw_into(weight, generator)
 
     def forward(
-        self,
-        x: Float[Tensor, "b h n c"],
-        number: int,
-        keep: Bool[Tensor, "b n"] | None,
+        self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
     ) -> Float[Tensor, "b h s c"]:
         """Return s slots for the n tokens of every head of `x`.
 

@@ -140,11 +140,7 @@ def _gate_derivatives(
     before: Float[Tensor, "l 4 h b k"],
     every: Float[Tensor, "l 4 h b k"],
 ) -> tuple[Float[Tensor, "l h b k"], Float[Tensor, "l 2 h b k"], Float[Tensor, "l 3 h b 4 k"]]:
-    """Return the derivatives that the backward steps of l tokens multiply by.
-
-    These are: the decay of c and n; the derivatives of h by c and n; and the derivatives of c, n
-    and h by the four gates. `before` and `every` are the states before and after each token.
-    """
+    """Return the decay of c and n, and derivatives of h by c and n, and of c, n, h by the gates."""
     i, f, z, o = raws.chunk(4, -1)
     _, cell, total, level = before.unbind(1)
     hidden, _, divisor, highest = every.unbind(1)

@@ -61,10 +61,7 @@ class Reading(NamedTuple):
 
 
 def reading_order(
-    keep: Bool[Tensor, "b l"] | None,
-    *,
-    backwards: bool,
-    document: Int[Tensor, "b l"] | None = None,
+    keep: Bool[Tensor, "b l"] | None, *, backwards: bool, document: Int[Tensor, "b l"] | None = None
 ) -> Reading:
     """Return an order that reads real tokens first, forwards or backwards, and padding last.
 
@@ -94,10 +91,7 @@ def directions(site: Site, *, bidirectional: bool) -> int:
 def locked_dropout(
     x: Float[Tensor, "b l d"], share: float, *, training: bool
 ) -> Float[Tensor, "b l d"]:
-    """Return `x` with dropout that sets the same channels of a row to 0 at all of its tokens.
-
-    `share` is the dropout rate. On a GPU, the random numbers differ from those of `TiedDropout`.
-    """
+    """Return `x` after dropout at rate `share` of whole channels: equal at all tokens of a row."""
     if not (share and training):
         return x
     return x * nn.functional.dropout(torch.ones_like(x[:, :1]), share)

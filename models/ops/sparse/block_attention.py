@@ -26,10 +26,7 @@ def block_attention(
     slopes: Float[Tensor, " h"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Return softmax attention of each block to itself and the neighbours that `blocks` names.
-
-    The other arguments are those of `union_attention`.
-    """
+    """Return attention of each block to itself and its neighbours; see `union_attention`."""
     if slopes is not None or dropout or not _is_short(blocks, q.device):
         return union_attention(q, k, v, blocks, keep=keep, slopes=slopes, dropout=dropout)
     visible = _visible(blocks, keep, q.device)

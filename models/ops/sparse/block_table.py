@@ -247,12 +247,7 @@ def append_blocks(
     number = (seen // block - (past - 1))[:, None] + index  # of each block in the stream
     place = (past - 1) * block + (seen % block)[:, None] + torch.arange(length, device=k.device)
     table = BlockTable(
-        block,
-        place,
-        torch.where(number >= 0, 0, -1),
-        number,
-        in_order=False,
-        sight=past,
+        block, place, torch.where(number >= 0, 0, -1), number, in_order=False, sight=past
     )
     missing = (len(index) - past) * block
     keys, values = (

@@ -200,10 +200,7 @@ class ChosenBlockAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Return o of the formula above; `remember`: whether to save tensors for backward.
-
-        First, each pair gets the mean o_it of its block, then each query joins those on its list.
-        """
+        """Return o of the formula above; `remember`: whether to save tensors for backward."""
         dropout_mask = None
         with full_precision(q):
             arranged = _ArrangedPairs(q, keys, values, chosen, sight)
@@ -252,7 +249,7 @@ class ChosenBlockAttention(torch.autograd.Function):
             arranged = _ArrangedPairs(q, keys, values, chosen, ctx.sight)
             gradient_rows = arranged.by_query(gradient)
             gradient_dot_o = arranged.by_query((gradient.to(o.dtype) * o).sum(-1, keepdim=True))
-            log_sum = arranged.by_query(log_sum, torch.inf)  # so that no query's weights are 0
+            log_sum = arranged.by_query(log_sum, torch.inf)  # rows without a query get weights of 0
             dq = arranged.q.new_zeros(arranged.pairs.pair.numel() + 1, *arranged.q.shape[1:])
             dk, dv = torch.zeros_like(arranged.keys), torch.zeros_like(arranged.values)
             chunk = arranged.pairs.pair.shape[1]

@@ -35,10 +35,7 @@ class Sparsity:
     causal: bool
 
     def remainders(self, part: int) -> list[int]:
-        """Return the remainders j mod l of the summary columns, in rising order.
-
-        Parts 0, 1, ... use c columns each, from the end of a block backwards.
-        """
+        """Return the remainders j mod l of the summary columns of `part`, in rising order."""
         end = self.stride - part * self.summary
         return sorted({0, *range(end - self.summary, end)})
 

@@ -89,10 +89,7 @@ def _fill_buffer(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> 
 def _read_buffer(
     keyset: KeySet, buffer: Tensor, shape: torch.Size, *, keys: bool
 ) -> Float[Tensor, "b h s k"]:
-    """Return the tokens of a set's buffer, for `shape` = (b, h, s, ...): undo `_fill_buffer`.
-
-    In memory, s comes before h, so that heads can be joined without a copy.
-    """
+    """Return the tokens of a set's buffer, shaped (b, h, s, ...), with s before h in memory."""
     b, h, length = shape[:3]
     if isinstance(keyset, Rectangles) and keyset.classes == 1:
         return buffer.view(b, h, length, -1)
@@ -102,7 +99,7 @@ def _read_buffer(
     return x
 
 
-def _fill_buffers(
+def _fill_all(
     keyset: KeySet,
     qkv: tuple[Tensor, Tensor, Tensor],
     keep: Bool[Tensor, "b s"] | None,
@@ -149,7 +146,7 @@ class UnionAttention(torch.autograd.Function):
         with full_precision(q):
             parts = [
                 _attend_set(
-                    _fill_buffers(keyset, (q, k, v), keep, slopes), q.shape, dropout, dropout_masks
+                    _fill_all(keyset, (q, k, v), keep, slopes), q.shape, dropout, dropout_masks
                 )
                 for keyset in sets
             ]
@@ -178,42 +175,34 @@ class UnionAttention(torch.autograd.Function):
         masks = iter(dropout_masks)
         with full_precision(gradient):
             gradient_dot_o = (gradient.to(total.dtype) * o).sum(-1, keepdim=True)
-            saved_numbers = torch.cat((total, gradient_dot_o), dim=-1)
-            gradients_so_far: list[Tensor | None] = [None, None, None]
+            numbers = torch.cat((total, gradient_dot_o), dim=-1)
+            sums: list[Tensor | None] = [None, None, None]
             for keyset in ctx.sets:
-                buffers = _fill_buffers(keyset, (q, k, v), keep, slopes)
-                dq, dk, dv = map(torch.zeros_like, (buffers.q, buffers.k, buffers.v))
+                data = _fill_all(keyset, (q, k, v), keep, slopes)
+                dq, dk, dv = map(torch.zeros_like, (data.q, data.k, data.v))
                 gradient_buffer = _fill_buffer(keyset, gradient, keys=False)
-                numbers_buffer = _fill_buffer(keyset, saved_numbers, keys=False)
-                for tile in buffers.tiles():
-                    g, numbers = (
-                        buffers.some_queries(gradient_buffer, tile),
-                        buffers.some_queries(numbers_buffer, tile),
-                    )
-                    weights = buffers.scores(tile).sub_(numbers[..., :1]).exp2_()
-                    dscores = torch.bmm(
-                        g, buffers.some_keys(buffers.v, tile).mT
-                    )  # by weights, then scores
+                numbers_buffer = _fill_buffer(keyset, numbers, keys=False)
+                for tile in data.tiles():
+                    g = data.some_queries(gradient_buffer, tile)
+                    log_sum, dot = data.some_queries(numbers_buffer, tile).split(1, dim=-1)
+                    weights = data.scores(tile).sub_(log_sum).exp2_()
+                    dscores = torch.bmm(g, data.some_keys(data.v, tile).mT)
                     dropped_weights = weights
                     if ctx.dropout:
                         factor = next(masks) * (1 / (1 - ctx.dropout))
                         dropped_weights = weights * factor
                         dscores *= factor
-                    dscores.sub_(numbers[..., 1:]).mul_(weights)
-                    dq_part = torch.bmm(dscores, buffers.some_keys(buffers.k, tile))
-                    torch.mul(dq_part, buffers.scale, out=buffers.some_queries(dq, tile))
+                    dscores.sub_(dot).mul_(weights)
+                    dq_part = torch.bmm(dscores, data.some_keys(data.k, tile))
+                    torch.mul(dq_part, data.scale, out=data.some_queries(dq, tile))
                     keyset.add_to_keys(
-                        dk, tile, dscores, buffers.some_queries(buffers.q, tile), buffers.scale
+                        dk, tile, dscores, data.some_queries(data.q, tile), data.scale
                     )
                     keyset.add_to_keys(dv, tile, dropped_weights, g, 1.0)
                 for i, buffer in enumerate((dq, dk, dv)):
-                    gradients_so_far[i] = _collect(
-                        keyset, gradients_so_far[i], buffer, (q, k, v)[i], keys=i > 0
-                    )
+                    sums[i] = _collect(keyset, sums[i], buffer, (q, k, v)[i], keys=i > 0)
                 del dq, dk, dv
-        gradients = (
-            cast(Tensor, x).to(y.dtype) for x, y in zip(gradients_so_far, (q, k, v), strict=True)
-        )
+        gradients = (cast(Tensor, x).to(y.dtype) for x, y in zip(sums, (q, k, v), strict=True))
         return *gradients, None, None, None, None, None
 
 
@@ -237,27 +226,27 @@ def _collect(
 
 
 def _attend_set(
-    buffers: _Buffers, shape: torch.Size, dropout: float, dropout_masks: list[Tensor]
+    data: _Buffers, shape: torch.Size, dropout: float, dropout_masks: list[Tensor]
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l 1"]]:
     """Return o_is and z_is log2(e) of one set: means of values, and logarithms of sums."""
-    keyset = buffers.keyset
+    keyset = data.keyset
     # With `least` above 0, some queries have no visible key and stay 0.
-    make = buffers.q.new_zeros if keyset.least else buffers.q.new_empty
-    out = make((*buffers.q.shape[:-1], buffers.v.shape[-1]))
-    logs = buffers.q.new_full((*buffers.q.shape[:-1], 1), NEVER)
-    for tile in buffers.tiles():
-        weights = buffers.scores(tile)
+    make = data.q.new_zeros if keyset.least else data.q.new_empty
+    out = make((*data.q.shape[:-1], data.v.shape[-1]))
+    logs = data.q.new_full((*data.q.shape[:-1], 1), NEVER)
+    for tile in data.tiles():
+        weights = data.scores(tile)
         top = weights.amax(-1, keepdim=True)
         weights.sub_(top).exp2_()
         total = weights.sum(-1, keepdim=True)
-        torch.add(top, total.log2(), out=buffers.some_queries(logs, tile))
+        torch.add(top, total.log2(), out=data.some_queries(logs, tile))
         if dropout:
             mask = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
             dropout_masks.append(mask)
             weights *= mask
             total *= 1 - dropout
-        mixed = torch.bmm(weights, buffers.some_keys(buffers.v, tile))
-        torch.div(mixed, total, out=buffers.some_queries(out, tile))
+        mixed = torch.bmm(weights, data.some_keys(data.v, tile))
+        torch.div(mixed, total, out=data.some_queries(out, tile))
     return _read_buffer(keyset, out, shape, keys=False), _read_buffer(
         keyset, logs, shape, keys=False
     )

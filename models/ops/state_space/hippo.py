@@ -57,10 +57,7 @@ def _legs(states: int) -> tuple[Float[Tensor, " p"], Float[Tensor, " p"]]:
 
 
 def legs_vectors(states: int) -> tuple[Float[Tensor, " p"], Complex[Tensor, "n p"]]:
-    """Return imaginary parts of the eigenvalues of LegS's normal part, and their eigenvectors.
-
-    Phases of eigenvectors are chosen so that their inputs are positive.
-    """
+    """Return the imaginary parts of eigenvalues of LegS's normal part, and the eigenvectors."""
     root = _root(states)
     below = -torch.outer(root, root).tril(-1) / 2
     frequency, vectors = torch.linalg.eigh(-1j * (below - below.T))

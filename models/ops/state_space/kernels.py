@@ -1,14 +1,13 @@
-"""Sums over powers of eigenvalues, both ways, without a table of all powers.
+"""Sums over powers of eigenvalues, without a table of all powers.
 
     vandermonde   K_t = 2 Re sum_p c_p lambda_p^t       a kernel from weights of eigenvalues
-    exponential   K_t = sum_s p_s q_s^t                 the same of real ones: moving averages
+    exponential   K_t = sum_s p_s q_s^t                 the same with real eigenvalues
     polynomial    S_p = sum_t u_t lambda_p^t            an input summed into a state
 
-A power is that of two factors, t = i m + j with m about sqrt(n), so that both are batched products
-of tables with about sqrt(n) powers of each eigenvalue: 4 n P operations a channel with P complex
-eigenvalues, and 2 sqrt(n) P complex powers made and kept for the backward pass in place of n P.
-Powers are made by products alone: 0 and negative numbers will do, and what underflows is 0 in its
-gradients too. Half precision is computed in float32.
+With t = i m + j and m about sqrt(n), lambda^t = lambda^(i m) lambda^j, and the sums are batched
+products of two tables with about sqrt(n) powers of each eigenvalue. This takes 4 n P operations per
+channel with P complex eigenvalues, and 2 sqrt(n) P saved powers instead of n P. Powers are computed
+by products only, so that eigenvalues can be 0 or negative. Half precision is computed in float32.
 """
 
 import torch
@@ -22,12 +21,12 @@ from lra.models.ops.numerics import full_precision
 def vandermonde(
     c: Inexact[Tensor, "*b d p"], factor: Inexact[Tensor, "d p"], length: int
 ) -> Real[Tensor, "*b d {length}"]:
-    """Return 2 Re sum_p c_p lambda_p^t of every t < `length`.
+    """Return K_t = 2 Re sum_p c_p lambda_p^t for every t < `length`.
 
     Args:
-        c: Weights, real or complex; further axes in front share the powers.
-        factor: The eigenvalues lambda, real or complex.
-        length: At least 1.
+        c: Weights of p eigenvalues for d channels, real or complex, with optional further axes.
+        factor: The eigenvalues lambda of each channel, real or complex.
+        length: Number of lags, at least 1.
     """
     dtype = torch.promote_types(torch.promote_types(c.dtype, factor.dtype), torch.float32)
     with full_precision(factor):
@@ -39,18 +38,18 @@ def vandermonde(
 def exponential(
     p: Float[Tensor, "*b d s"], q: Float[Tensor, "d s"], length: int
 ) -> Float[Tensor, "*b d {length}"]:
-    """Return sum_s p_s q_s^t of every t < `length`, at least 1; arguments as `vandermonde`."""
+    """Return K_t = sum_s p_s q_s^t for every t < `length`, with weights p and eigenvalues q."""
     return vandermonde(p / 2, q, length)
 
 
 def polynomial(
     u: Real[Tensor, "*b d l"], factor: Inexact[Tensor, "d p"]
 ) -> Inexact[Tensor, "*b d p"]:
-    """Return sum_t u_t lambda_p^t of every eigenvalue lambda: what `vandermonde` is transposed.
+    """Return S_p = sum_t u_t lambda_p^t for each of p eigenvalues: the transpose of `vandermonde`.
 
     Args:
-        u: Coefficients, real, at least one.
-        factor: The eigenvalues, real or complex.
+        u: Real coefficients of l powers for d channels, at least one.
+        factor: The eigenvalues lambda of each channel, real or complex.
     """
     dtype = torch.promote_types(torch.promote_types(u.dtype, factor.dtype), torch.float32)
     length = u.shape[-1]
@@ -66,7 +65,7 @@ def polynomial(
 
 
 def power(base: Inexact[Tensor, "*s"], exponent: int) -> Inexact[Tensor, "*s"]:
-    """Return base^exponent for an exponent of at least 1, by squaring: exact gradients at 0 too."""
+    """Return base^exponent by squaring, for an exponent of at least 1; gradients at 0 are exact."""
     result = base if exponent % 2 else None
     while exponent := exponent // 2:
         base = base * base
@@ -78,9 +77,9 @@ def power(base: Inexact[Tensor, "*s"], exponent: int) -> Inexact[Tensor, "*s"]:
 def _tables(
     factor: Inexact[Tensor, "d p"], length: int
 ) -> tuple[Inexact[Tensor, "d m p"], Inexact[Tensor, "d i p"]]:
-    """Return lambda^j of every j < m, and lambda^(m i) as far as i m < length.
+    """Return two tables: lambda^j for j < m, and lambda^(m i) for i m < length.
 
-    m is a power of two of at least sqrt(length), so that doubling ends there.
+    m is the power of two next to sqrt(length), so that the first table needs only doublings.
     """
     size = 1 << ((length - 1).bit_length() + 1) // 2
     inner = _powers(factor, size)
@@ -88,7 +87,7 @@ def _tables(
 
 
 def _powers(base: Inexact[Tensor, "d p"], number: int) -> Inexact[Tensor, "d m p"]:
-    """Return base^0 … base^(number - 1): each doubling multiplies all by the next square."""
+    """Return base^0 … base^(number - 1), doubling the table by products with base^(2^k)."""
     table = torch.ones_like(base).unsqueeze(-2)
     while (size := table.shape[-2]) < number:
         table = torch.cat((table, table[:, : number - size] * base.unsqueeze(-2)), dim=-2)
@@ -97,9 +96,9 @@ def _powers(base: Inexact[Tensor, "d p"], number: int) -> Inexact[Tensor, "d m p
 
 
 def _as_real(x: Inexact[Tensor, "*s p"], *, conjugate: bool = False) -> Real[Tensor, "*s q"]:
-    """Return real and imaginary parts in turns, so that a real product sums both; real: as it is.
+    """Return complex numbers as interleaved real and imaginary parts; return real `x` unchanged.
 
-    Re(a b) = Re conj(a) Re b + Im conj(a) Im b.
+    A real product of such rows gives Re(a b) = Re conj(a) Re b + Im conj(a) Im b.
     """
     if not x.is_complex():
         return x

@@ -1,12 +1,12 @@
-"""A layer of state spaces as a mixer: what enters them, skips them and follows, and their state.
+"""A layer of state spaces as a mixer, with a skip connection D and an output map.
 
     y = states(u) + D u,   out = mixed(y)
 
-Where all channels enter the same states and read them, by matrices,
+If all channels share the states,
 
     x_t = a x_{t-1} + e(u_t),   states(u)_t = Re(C x_t)
 
-and two-sided, a second C reads the same recurrence from the end, the token itself included.
+and in the bidirectional form, a second C reads the same recurrence from the last token to this one.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,9 +37,9 @@ from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order
 
 @options
 class StateSpace(Family):
-    """The frame around state spaces: a family says what they read, and what maps channels behind.
+    """Base class of state spaces; a family defines `read` and `mixed`.
 
-    Its `build` draws what the states are made of, then calls `complete`.
+    The family's `build` makes the parameters of the states, then calls `complete`.
     """
 
     bidirectional: bool = True
@@ -51,13 +51,13 @@ class StateSpace(Family):
     def complete(
         self, site: Site, *, state: tuple[int, ...], gates: int, operations: Growth
     ) -> None:
-        """Add D, the map over channels and what the layer guarantees.
+        """Add the skip connection D, the output map and the layer's traits.
 
         Args:
-            site: Where it is built.
-            state: Shape of the complex numbers that a row is remembered by.
-            gates: What the map behind gives, in multiples of the width; 0: there is none.
-            operations: How they grow with the length.
+            site: The options of the model and the layer.
+            state: Shape of the complex state of one row.
+            gates: Width of the output map, as a multiple of the model's width; 0: no output map.
+            operations: How the number of operations grows with the length.
         """
         self.remembered = state
         self.skip = nn.Parameter(torch.empty(site.width))
@@ -77,12 +77,12 @@ class StateSpace(Family):
         before: Complex[Tensor, "b *n"] | None,
         keep: Bool[Tensor, "b l"] | None,
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b *n"] | None]:
-        """Return the output of each token from each end, and the states after the last one.
+        """Return the outputs of each direction, and the states after the last token.
 
         Args:
             u: Inputs, 0 at padding.
-            before: States before the first token; None: empty, and none are wanted behind.
-            keep: Real tokens.
+            before: States before the first token; None: there are none, and none are returned.
+            keep: True for real tokens; None: all are real.
         """
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ class StateSpace(Family):
         return F.dropout(y, self.dropout, self.training)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, start from an empty state."""
+        """Return mixed(states(u) + D u) for `flow.x`, and the state after it, if one is given."""
         x, state, before = blanked(flow.x, layout, self.traits), flow.state, None
         u = x.to(sum_dtype(x))
         if state is not None:
@@ -124,18 +124,18 @@ def read_shared(
     before: Complex[Tensor, "b n"] | None,
     keep: Bool[Tensor, "b l"] | None,
 ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b n"] | None]:
-    """Return Re(C x) from each end, and the states after the last token.
+    """Return Re(C x_t) for each of s directions, and the states after the last token.
 
     Args:
-        recurrence: Returns the states at every token from inputs and from the states before them.
-        readout: Real and imaginary part of each C.
+        recurrence: Returns the states x_t from inputs and from the states before them.
+        readout: Real and imaginary part of C for each direction.
         u: Inputs, 0 at padding.
-        before: States before the first token; None: empty, and none are wanted behind.
-        keep: Real tokens.
+        before: States before the first token; None: there are none, and none are returned.
+        keep: True for real tokens; None: all are real.
     """
     parts, after = [], None
     for side, (real, imaginary) in enumerate(readout):
-        # Padding goes behind the real tokens: else distances would count it.
+        # Padding is read after the real tokens, so that it does not add to their distances.
         order = reading_order(keep, backwards=bool(side))
         states = recurrence(order.reorder(u), before)
         read = F.linear(states.real, real) - F.linear(states.imag, imaginary)

@@ -5,17 +5,17 @@
     A_ - 1 = dt Lambda D - 2 g (D P) (P* D),  B_ = dt (D B - g (D P) (P* D B))
     K_t = C A_^t B_                                             a kernel from all three
 
-States are real here, real parts of the N / 2 pairs in front of imaginary ones, so that every matrix
-is real. With t = i m + j, K is a product of m rows C A_^j and n / m columns A_^(m i) B_, each table
-doubled by the squares of A_: 2 log2(n) N^3 + 2 (m + n / m) N^2 + 2 n N operations a channel. S4's
-paper has the kernel as Cauchy products at roots of unity, from C (1 - A_^n). Where C is what is
-learned, the squares of A_ are needed for that too, and give the kernel at a fraction of the rest.
+States are real here: the real parts of the N / 2 pairs, then the imaginary parts, so that every
+matrix is real. With t = i m + j, K is a product of m rows C A_^j and n / m columns A_^(m i) B_.
+Each table is doubled by the squares of A_, which takes 2 log2(n) N^3 + 2 (m + n / m) N^2 + 2 n N
+operations per channel. S4's paper computes the kernel by Cauchy products at roots of unity, from
+C (1 - A_^n). With C as the parameter, that also needs the squares of A_, from which the kernel
+follows with few more operations.
 
-Squares are those of E = A_ - 1, (1 + E)^2 - 1 = 2 E + E^2: slow modes are near 1, of which float32
-keeps little. No power grows: in these states A_ is a contraction.
+For precision, squares are computed from E = A_ - 1 as (1 + E)^2 - 1 = 2 E + E^2, because slow modes
+have eigenvalues near 1. Powers cannot grow, because A_ is a contraction in these states.
 
-Channels are worked on in blocks that are computed again in the backward pass, so that parameters
-alone are kept.
+Channels are computed in blocks, again in the backward pass, so that only parameters are saved.
 
 Source     Gu et al. 2021, arXiv:2111.00396, sections 3.2 and appendix C.
 """
@@ -56,24 +56,26 @@ def as_pairs(x: Float[Tensor, "*s n"]) -> Complex[Tensor, "*s p"]:
 
 
 def as_readout(c: Complex[Tensor, "*s p"]) -> Float[Tensor, "*s n"]:
-    """Return the row that gives 2 Re sum_p c_p x_p of a state."""
+    """Return the real row whose product with `as_states(x)` is 2 Re sum_p c_p x_p."""
     return 2 * as_states(c.conj())
 
 
 def bilinear(system: LowRank) -> tuple[Float[Tensor, "d n n"], Float[Tensor, "d n"]]:
-    """Return A_ - 1 and B_ of real states."""
+    """Return A_ - 1 and B_ of the formulas above, for real states."""
     rates, low_rank, entry, step = system
     step = step[:, None]
     inverse = 1 / (1 - step / 2 * rates)
-    spread, seen = inverse * low_rank, as_readout(inverse * low_rank.conj())
-    share = 1 / (2 / step + (seen * as_states(low_rank)).sum(-1, keepdim=True))
-    turn = step * rates * inverse
-    real, imaginary = torch.diag_embed(turn.real), torch.diag_embed(turn.imag)
-    whole = torch.cat((torch.cat((real, -imaginary), -1), torch.cat((imaginary, real), -1)), -2)
-    left = share * as_states(spread)
-    change = whole - 2 * left.unsqueeze(-1) * seen.unsqueeze(-2)
-    through = (seen * as_states(entry)).sum(-1, keepdim=True)
-    return change, step * (as_states(inverse * entry) - left * through)
+    right, row = inverse * low_rank, as_readout(inverse * low_rank.conj())
+    g = 1 / (2 / step + (row * as_states(low_rank)).sum(-1, keepdim=True))
+    diagonal = step * rates * inverse
+    real, imaginary = torch.diag_embed(diagonal.real), torch.diag_embed(diagonal.imag)
+    block_diagonal = torch.cat(
+        (torch.cat((real, -imaginary), -1), torch.cat((imaginary, real), -1)), -2
+    )
+    column = g * as_states(right)
+    change = block_diagonal - 2 * column.unsqueeze(-1) * row.unsqueeze(-2)
+    product = (row * as_states(entry)).sum(-1, keepdim=True)
+    return change, step * (as_states(inverse * entry) - column * product)
 
 
 def low_rank_state_space(
@@ -86,13 +88,13 @@ def low_rank_state_space(
 
     Args:
         u: Inputs, 0 at padding.
-        system: What drives the states.
-        readout: C, and besides that of later tokens where both sides are seen.
-        before: States before the first token, of one direction.
+        system: Lambda, P, B and dt of every channel.
+        readout: C; with s = 2, the second one reads later tokens.
+        before: States before the first token, for s = 1; None: no states are returned.
     """
-    length, numbers = u.shape[-1], 2 * readout.shape[-1]
-    each = numbers * (length.bit_length() * numbers + 2 * (length >> ROWS_BITS) + 1)
-    size = max(1, BLOCK // each)
+    length, states = u.shape[-1], 2 * readout.shape[-1]
+    per_channel = states * (length.bit_length() * states + 2 * (length >> ROWS_BITS) + 1)
+    size = max(1, BLOCK // per_channel)
     blocks = [LowRank._make(x) for x in zip(*(torch.split(x, size) for x in system), strict=True)]
     readouts = torch.split(readout, size, 1)
     if before is None:
@@ -100,7 +102,9 @@ def low_rank_state_space(
         kernels = [again(_kernels, length, *pair) for pair in pairs]
         return long_convolution(u, *torch.cat(kernels, dim=1)), None
     pasts = (torch.split(x, size, 1) for x in (u, before))
-    parts = [again(_continued, *block) for block in zip(blocks, readouts, *pasts, strict=True)]
+    parts = [
+        again(_continue_states, *block) for block in zip(blocks, readouts, *pasts, strict=True)
+    ]
     kernel, y, after = (torch.cat(part, dim=-2) for part in zip(*parts, strict=True))
     return y + long_convolution(u, kernel), as_pairs(after)
 
@@ -108,12 +112,12 @@ def low_rank_state_space(
 def _kernels(
     length: int, system: LowRank, readout: Complex[Tensor, "s d p"]
 ) -> Float[Tensor, "s d l"]:
-    """Return the kernel of every direction."""
+    """Return the kernel K_t, t < `length`, of every direction and channel."""
     change, driven = bilinear(system)
     return responses(as_readout(readout), squares(change, length), driven[None], length)[0]
 
 
-def _continued(
+def _continue_states(
     system: LowRank,
     readout: Complex[Tensor, "s d p"],
     u: Float[Tensor, "b d l"],
@@ -123,12 +127,12 @@ def _continued(
     length = u.shape[-1]
     change, driven = bilinear(system)
     powers, states = squares(change, length), as_states(before)
-    starts = torch.cat((driven[None], _moved(states, change)))
+    starts = torch.cat((driven[None], _step_states(states, change)))
     kernel, *read = responses(as_readout(readout), powers, starts, length)[:, 0]
     after = last_states(u, powers, driven)
     for bit, power in enumerate(powers):
         if length >> bit & 1:
-            states = _moved(states, power)
+            states = _step_states(states, power)
     return kernel, torch.stack(read), after + states
 
 
@@ -163,7 +167,7 @@ def responses(
 def last_states(
     u: Float[Tensor, "b d l"], powers: list[Float[Tensor, "d n n"]], entry: Float[Tensor, "d n"]
 ) -> Float[Tensor, "b d n"]:
-    """Return sum_t A_^(l-1-t) B_ u_t, the states after the last token from empty ones."""
+    """Return sum_t A_^(l-1-t) B_ u_t: the states after the last token, from states of 0."""
     length = u.shape[-1]
     bits = min(ROWS_BITS, (length - 1).bit_length())
     columns, number = entry.unsqueeze(1), -(-length >> bits)
@@ -180,8 +184,8 @@ def last_states(
     return states[:, :, 0].transpose(0, 1)
 
 
-def _moved(
+def _step_states(
     states: Float[Tensor, "b d n"], change: Float[Tensor, "d n n"]
 ) -> Float[Tensor, "b d n"]:
-    """Return A_ x from A_ - 1 and x."""
+    """Return A_ x for states x, from `change` = A_ - 1."""
     return states + torch.einsum("dmn,bdn->bdm", change, states)

@@ -1,4 +1,4 @@
-"""The exponential moving average of each channel, damped, in N dimensions.
+"""The damped exponential moving average of each channel, with N states.
 
     h_t = q h_{t-1} + p beta x_t,   p = sigma(delta),  q = 1 - p sigma(alpha)
     y_t = sum_N gamma h_t / sqrt(N) + omega x_t
@@ -20,13 +20,13 @@ from lra.models.ops.state_space.kernels import exponential, polynomial, power
 
 
 class MovingAverage(Float32Parameters):
-    """The damped exponential moving average of each channel, in N dimensions.
+    """The damped exponential moving average of each channel, with N states.
 
     Args:
-        width: Channels.
-        states: N.
-        directions: 1, or 2 for another from the end.
-        truncation: Lags of each; None: all.
+        width: Number of channels.
+        states: Number of states of a channel, N.
+        directions: 1, or 2 if a second average reads from the end.
+        truncation: Number of lags of the kernel; None: all.
     """
 
     no_matrices = ("delta", "alpha", "beta", "gamma")
@@ -49,7 +49,7 @@ class MovingAverage(Float32Parameters):
     def forward(
         self, x: Float[Tensor, "b l d"], before: Float[Tensor, "b d s"] | None
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b d s"] | None]:
-        """Return the average plus omega x, and the states after the last if `before` is given."""
+        """Return y_t of the formula above, and the last states if `before`, the first, is given."""
         length, u = x.shape[1], x.mT
         delta, alpha, beta, gamma = (
             part.to(x.dtype) for part in (self.delta, self.alpha, self.beta, self.gamma)
@@ -60,9 +60,9 @@ class MovingAverage(Float32Parameters):
         kernel, *other = (
             exponential(*parts, lags) for parts in zip(readout * entry, q, strict=True)
         )
-        if other:  # which counts the token itself as well
+        if other:  # both averages read the token itself, so lag 0 has the sum of both
             kernel = torch.cat((kernel[:, :1] + other[0][:, :1], kernel[:, 1:]), dim=1)
-        y = long_convolution(u, kernel, *(each[:, 1:] for each in other))
+        y = long_convolution(u, kernel, *(backward[:, 1:] for backward in other))
         after = None
         if before is not None:
             y = y + exponential(readout[0] * q[0] * before, q[0], length)

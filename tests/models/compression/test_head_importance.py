@@ -140,7 +140,7 @@ def test_heads_that_depend_on_each_other_stay(mixer, positions, words):
 def test_every_layer_keeps_a_head():
     importance = {0: torch.tensor([0.1, 0.2, 0.9]), 1: torch.tensor([0.3, 0.1, 0.15])}
     assert least_important(importance, 3) == {0: [0], 1: [1, 2]}
-    with pytest.raises(ValueError, match="at least one head: got 5 to remove, but only 4 of 6"):
+    with pytest.raises(ValueError, match="got 5 heads to remove, but only 4 of 6"):
         least_important(importance, 5)
     with pytest.raises(ValueError, match="needs at least one head"):
         remove_heads(model_of(), {0: [0, 1, 2]})
@@ -148,7 +148,7 @@ def test_every_layer_keeps_a_head():
         remove_heads(model_of(), {0: [3]})
     with pytest.raises(Unsupported, match="LSTM has no such heads"):
         attention_layers(model_of(LSTM))
-    with pytest.raises(ValueError, match="got no example"):
+    with pytest.raises(ValueError, match="got 0 examples"):
         head_importance(model_of(), [])
 
 

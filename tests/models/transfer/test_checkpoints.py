@@ -161,7 +161,7 @@ def test_a_config_beside_the_file_says_what_tensors_do_not(tmp_path: Path) -> No
         ({"activation_function": "relu"}, "activation_function='relu'; this backbone has gelu"),
         (
             {"scale_attn_by_inverse_layer_idx": True},
-            "scale_attn_by_inverse_layer_idx=True; this backbone computes only .*=False",
+            "scale_attn_by_inverse_layer_idx=True; this backbone supports only .*=False",
         ),
     ],
 )

@@ -78,7 +78,8 @@ def test_names_that_differ_are_counted_with_near_ones(tmp_path: Path) -> None:
         rf"{number} of its {len(before)} tensors are missing, such as "
         r"stack\.blocks\.0\.mixer\.q_proj\.weight "
         r"\(near: stack\.blocks\.0\.attention\.q_proj\.weight\).*"
-        rf"; {number} of the file's {len(before)} have no place, such as stack\.blocks\.0"
+        rf"; {number} of the file's {len(before)} tensors have no place in the model, such as "
+        r"stack\.blocks\.0"
     )
     with pytest.raises(Unsupported, match=words):
         load_checkpoint(written(tmp_path, stored), target)
@@ -103,11 +104,11 @@ def test_one_file_of_several_and_what_is_missing(tmp_path: Path) -> None:
     )
     part = files_of(index)[1]
     with pytest.raises(
-        ValueError, match=rf"is one file of several: name their index instead, .*{INDEX}"
+        ValueError, match=rf"is one of several files: pass their index instead, .*{INDEX}"
     ):
         load_checkpoint(part, build())
     part.unlink()
-    with pytest.raises(ValueError, match=rf"names 2 files, of which 1 are not there: {part.name}"):
+    with pytest.raises(ValueError, match=rf"names 2 files, but 1 of them are missing: {part.name}"):
         load_checkpoint(index, build())
 
 

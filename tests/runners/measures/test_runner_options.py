@@ -50,7 +50,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"amounts": [0.5, 0.25]}, "ascending"),
         (
             {"amounts": [1.0], "method": CompressionMethod.magnitude},
-            "a model of zeros cannot answer",
+            "choose a smaller fraction",
         ),
         ({"evaluate_splits": ["train"]}, "evaluate_splits"),
         (
