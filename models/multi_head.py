@@ -381,4 +381,4 @@ def _describe_head_width(site: Site) -> str:
     """Return text for a message: the width of a head, and the options that it comes from."""
     if site.own_head_width is not None:
         return f"head_width={site.own_head_width}"
-    return f"{site.width} (width={site.heads} / heads={site.head_width})"
+    return f"{site.head_width} (width={site.width} / heads={site.heads})"
