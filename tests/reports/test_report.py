@@ -75,8 +75,8 @@ def test_what_is_left_out_is_said(small: pd.DataFrame, tmp_path: Path) -> None:
     written(small, tmp_path, "T * [x](y)")
     page = (tmp_path / "report.md").read_text()
     assert page.startswith("# T \\* \\[x](y)\n")
-    assert "- training loss: the rows contain no loss curves" in page
-    assert "- growth: no model was measured at two lengths" in page
+    assert "- training loss: the rows contain no loss curve of a training" in page
+    assert "- growth: no model was measured at two or more lengths" in page
     assert "- linear, listops, step: OOM: needs 5 GiB \\| of 4 (length 512)" in page
     assert "¹ The commonest class." in page
 
@@ -85,7 +85,7 @@ def test_only_training_or_only_timing(make: SimpleNamespace, tmp_path: Path) -> 
     names = {p.name for p in written(make.frame(make.accuracy("a", 0, 0.3)), tmp_path)}
     assert names == {"report.md", "report.html", "accuracy.md", "accuracy.csv", "accuracy.tex"}
     page = (tmp_path / "report.md").read_text()
-    assert "no timed passes among the rows" in page
+    assert "the rows have no times of passes against length" in page
     written(make.frame(*make.timing("a", 256, 0.1)), tmp_path / "b")
     assert "no final accuracy on the test split" in (tmp_path / "b" / "report.md").read_text()
 
