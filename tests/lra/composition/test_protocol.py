@@ -93,7 +93,7 @@ def test_a_model_that_the_source_did_not_train_is_marked(capsys):
     assert "the paper did not train cosformer" in capsys.readouterr().err
     config("+protocol=lru", "task=listops")
     assert "the paper did not train softmax" in (said := capsys.readouterr().err)
-    assert "it trained model=lru\n" in said
+    assert "the paper trained model=lru\n" in said
     config("+protocol=s4_v1", "task=listops", "model=local")
     assert "lra does not have the model that this paper trained" in capsys.readouterr().err
 
