@@ -124,7 +124,7 @@ class Variant(StrEnum):
 
 
 class PaddingRule(StrEnum):
-    """How the family treats padding where giving it weight 0 is not enough."""
+    """How the family treats padding if a weight of 0 does not exclude it."""
 
     exact = auto()
     """Padding has no effect: a padded row equals the same row alone."""

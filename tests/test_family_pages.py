@@ -39,7 +39,7 @@ def test_capabilities_are_those_of_an_instance() -> None:
         "For n tokens, the number of operations grows as n, and the memory of activations for the "
         "backward pass grows as n. To read token by token, each layer stores "
     )
-    assert "The model cannot be causal: " in " ".join(capabilities(files["tlb"]))
+    assert "The model cannot be causal, because " in " ".join(capabilities(files["tlb"]))
 
 
 def built(name: str, head: Head, *, padded: bool = False, **backbone: Any) -> Backbone:
@@ -85,7 +85,7 @@ def test_what_a_page_guarantees_is_true_of_built_models(name: str) -> None:
         works = builds(name, head)
         assert works == (back or way in ways.partition(". ")[0]), way
         if not works:
-            assert f"The model cannot be {way}: " in page
+            assert f"The model cannot be {way}, because " in page
             continue
         reversible = re.search(r"reversible residual connections(?: \((\w+) only\))?", page)
         may = reversible is not None and reversible[1] in {None, "causal" if back else way}

@@ -139,7 +139,7 @@ KINDS = {
     ),
 }
 """How a kind of families mixes tokens, and what to use it for."""
-LEAK = ", but later tokens can change which of them"
+LEAK = ", but later tokens can change which earlier tokens these are"
 READING = """\
 ## What holds on every page
 
@@ -203,7 +203,7 @@ SAME_POSITIONS = " with the same kind of positions"
 LONGEST = "Inputs can be at most as long as the longest input for which the model was built."
 SIMULATED = "A mask simulates the sparsity: all scores are computed, and most are masked."
 LOOKS_BACK = ". In bidirectional models, this family still reads earlier tokens only"
-POSITIONS = "[positions](../positions.md#which-family-honours-which)"
+POSITIONS = "[position options](../positions.md#which-family-honours-which)"
 SHARED = "options-of-several-families"
 
 
@@ -248,7 +248,10 @@ def described(text: str) -> tuple[str, str]:
 def capabilities(file: Path) -> list[str]:
     """Return what an instance with default options guarantees, as lines of a list."""
     facts = describe_traits(load(file), (), str(file))
-    refused = [f"The model cannot be {way}: {reason}." for way, reason in facts["refusals"].items()]
+    refused = [
+        f"The model cannot be {way}, because {re.sub(': got [^;]*;', ':', reason)}."
+        for way, reason in facts["refusals"].items()
+    ]
     if not facts["directions"]:
         return refused
     operations, activations = growth(facts)
@@ -259,7 +262,7 @@ def capabilities(file: Path) -> list[str]:
         ways += LOOKS_BACK
     offers = {
         "cross": "cross attention",
-        "random_draws": "random features, which checkpoints save",
+        "random_draws": "saved random features",
         "weight_dropout": "attention dropout",
         "reversible": "reversible residual connections",
     }
@@ -268,7 +271,8 @@ def capabilities(file: Path) -> list[str]:
         for key, word in offers.items()
         if facts[key]
     ]
-    has = ", ".join([*held, *([POSITIONS] if facts["positions"] else [])])
+    *others, last = [*held, *([POSITIONS] if facts["positions"] else [])] or [""]
+    has = f"{', '.join(others)} and {last}" if others else last
     lines = [
         f"The model can be {ways}.",
         f"For n tokens, the number of operations grows as {operations}, and the memory of "

@@ -59,6 +59,7 @@ def kept_weights(
 
 
 def _mask_largest(weight: Tensor, sparsity: float) -> Bool[Tensor, "*w"]:
+    """Return a mask that is False for the round(sparsity * number) smallest magnitudes."""
     flat = weight.detach().abs().flatten()
     kept = torch.ones_like(flat, dtype=torch.bool)
     kept[flat.argsort(stable=True)[: round(sparsity * len(flat))]] = False
@@ -75,7 +76,10 @@ def check_sparsity(sparsity: float) -> None:
 
 
 def cubic(step: int, *, final: float, begin: int, end: int) -> float:
-    """Return s_t of the formula above with s_i = 0: 0 until step `begin`, `final` from `end` on."""
+    """Return the fraction of zeros at `step`: final - final ((end - step) / (end - begin))^3.
+
+    It is 0 until step `begin`, and `final` from step `end` on.
+    """
     if step >= end:
         return final
     remaining = 1.0 if step <= begin else 1.0 - (step - begin) / (end - begin)
@@ -124,6 +128,7 @@ class MagnitudePruning(nn.Module):
             layer.weight.masked_fill_(~self.get_buffer(f"kept_{number}"), 0.0)
 
     def _choose_zeros(self, sparsity: float) -> None:
+        """Choose the weights to prune for this fraction of zeros, and set them to zero."""
         self.apply_zeros()  # so that pruned weights are the smallest
         weights = {name: layer.weight for name, layer in self._maps[0].items()}
         for number, kept in enumerate(kept_weights(weights, sparsity, self.scope).values()):

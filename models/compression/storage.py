@@ -82,6 +82,7 @@ def _storage_key(value: Tensor, name: str) -> tuple[object, ...]:
 
 
 def _smaller_without_zeros(value: Tensor) -> bool:
+    """Return whether a float32 tensor takes fewer bytes as bits and nonzero numbers."""
     if value.dtype != torch.float32:
         return False
     return 4 * int(torch.count_nonzero(value)) + value.numel() / 8 < 4 * value.numel()

@@ -58,7 +58,7 @@ class FeatureChoice(StrEnum):
 
 
 class Denominator(StrEnum):
-    """What the weighted sum of values is divided by."""
+    """Divisor of the weighted sum of values."""
 
     weights = auto()
     """The sum of the weights (an average)."""

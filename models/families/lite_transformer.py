@@ -45,7 +45,7 @@ class LongShortRangeAttention(Family):
     Args:
         attention_width: Number of channels of attention, the first channels of each token; None:
             half of the channels.
-        convolution: Convolution of the other channels.
+        convolution: Kind of convolution for the channels without attention.
         kernel: Kernel size of the convolution, one number or one per layer.
         glu: Whether a gated linear unit precedes the convolution.
         bias: Whether the projections of attention have biases.

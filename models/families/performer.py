@@ -73,7 +73,7 @@ from lra.models.ops.numerics import sum_dtype
 
 
 class Stabiliser(StrEnum):
-    """What is subtracted from exponents to avoid overflow."""
+    """Number that is subtracted from exponents to avoid overflow."""
 
     full = auto()
     """Subtract the maximum of the full exponent."""

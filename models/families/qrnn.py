@@ -35,7 +35,7 @@ from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 
 
 class PoolingGates(StrEnum):
-    """Gates of the recurrence: f (forget), fo (and output), ifo (and input)."""
+    """Gates of the recurrence: f (forget), fo (forget and output) or ifo (all three)."""
 
     f = auto()
     fo = auto()

@@ -87,7 +87,7 @@ class SGConv(Family):
         kernel: Parametrisation of the kernel.
         smallest: Number of parameters of each piece, which is also the number of lags of the first
             piece.
-        stretch: Factor by which every piece has more lags, a power of two.
+        stretch: Number of lags per parameter of the first piece, a power of two.
         init: Initial values of the pieces.
         decay: Whether weights decay from piece to piece, or from lag to lag.
         decay_min: Decay m of the first channel.

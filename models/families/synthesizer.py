@@ -73,7 +73,7 @@ from lra.models.positions import alibi_slopes, rotate
 
 
 class Component(StrEnum):
-    """Components from which the scores are computed; several components are mixed."""
+    """Components of the scores; several components are added with learned weights."""
 
     dense = auto()
     random = auto()

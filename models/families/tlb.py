@@ -101,7 +101,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         state_tokens: Number of tokens of the recurrent state, S.
         chunk: Number of tokens of a chunk, C, which are read between two updates of the state.
         self_layers: Number of self-attention layers before each cross-attention to the state, r.
-        groups: How often a chunk attends to the state, g.
+        groups: Number of times that a chunk attends to the state, g.
         state_layers: Number of cross-attention layers that update the state, u.
         detach_every: Number of chunks after which the gradient is cut; 0: never.
         chunk_positions: Position embeddings (PE) of chunks and state.

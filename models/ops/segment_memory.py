@@ -60,6 +60,7 @@ def append_segment(state: State, new: tuple[Tensor, ...]) -> Segment:
 
 
 def _count_empty(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, " b"] | None:
+    """Return the number of empty rows of a memory after `seen` tokens; None: known to be 0."""
     return none_if_full((memory - seen).clamp(min=0))
 
 

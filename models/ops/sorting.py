@@ -25,7 +25,7 @@ Sorted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def split_blocks(x: Float[Tensor, "*r l w"], block: int) -> Float[Tensor, "*r n c w"]:
-    """Cut the length into blocks; the last block is padded with zeros."""
+    """Return `x` cut into n blocks of c = `block` tokens; the last is padded with zeros."""
     missing = -x.shape[-2] % block
     if missing:
         x = F.pad(x, (0, 0, 0, missing))
@@ -45,7 +45,7 @@ def real_tokens(
 
 
 def pool(x: Float[Tensor, "*r n c w"], *, causal: bool) -> Float[Tensor, "*r n w"]:
-    """Sum the tokens of each block; if causal, sum all tokens up to each block's first token."""
+    """Return the sum of the tokens of each block; if causal, of all up to its first token."""
     sums = x.sum(-2, dtype=sum_dtype(x))
     if not causal:
         return sums
@@ -89,7 +89,7 @@ def choices(
 
 
 def gumbel_like(scores: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
-    """Draw Gumbel noise from the global random state."""
+    """Return random Gumbel noise with the shape of `scores`, from the global random state."""
     return -torch.empty_like(scores).exponential_().log()
 
 
@@ -129,6 +129,7 @@ class _Sinkhorn(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of the scores, by repeating the iterations with autograd."""
         scores, free = ctx.saved_tensors
         with torch.enable_grad(), full_precision(scores):
             again = scores.detach().requires_grad_()

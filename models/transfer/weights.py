@@ -288,7 +288,7 @@ def repeat_rows(table: Float[Tensor, "n d"], length: int) -> Float[Tensor, "m d"
 
 
 def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> None:
-    """Adapt the weights to the target's factor of the embedding, so that outputs stay the same."""
+    """Divide the embedding by the quotient of both models' input factors; outputs stay the same."""
     tied = target.per_token and target.config.tied_embeddings
     if tied and not weights.tied:
         raise Unsupported(
@@ -312,7 +312,7 @@ def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> No
 
 
 def _drop_other_head(state: dict[str, Tensor], target_state: Mapping[str, Tensor]) -> None:
-    """Remove the head unless it fits as a whole, and the CLS vector if the target has none."""
+    """Remove the head unless all its shapes fit, and the CLS vector if the target has none."""
     shapes = [
         {key: value.shape for key, value in tensors.items() if key.startswith("head.")}
         for tensors in (state, target_state)

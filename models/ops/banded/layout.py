@@ -114,11 +114,11 @@ class Fold(NamedTuple):
             body[:, :, :rest, end] = x[:, :, whole * self.dilation :]
 
     def queries(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m c k"]:
-        """View a buffer of queries, block by block."""
+        """View a buffer of queries as m blocks of c queries."""
         return buffer.view(self.blocks, self.block, buffer.shape[-1])
 
     def keys(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m w k"]:
-        """View a buffer of keys by the window of each block; windows of neighbours overlap."""
+        """View a buffer of keys as the w keys of each of m blocks; neighbours overlap."""
         width = buffer.shape[-1]
         return buffer.as_strided((self.blocks, self.reach, width), (self.block * width, width, 1))
 

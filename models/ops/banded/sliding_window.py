@@ -30,22 +30,22 @@ def window_attention(
     slopes: Float[Tensor, " h"] | None = None,
     beyond: GlobalKeys | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Let each query attend to the keys within its window.
+    """Return softmax attention of each query to the keys within its window.
 
     Args:
         q: Queries of the last l of s tokens.
         k: Keys; the first s - l are the past, at most `window * dilation` of them and a multiple
             of `dilation`.
         v: Values.
-        window: Largest number of steps that is seen.
-        block: Queries computed together; affects speed and memory, not results.
+        window: Number of steps of `dilation` tokens on each side that a query attends to.
+        block: Number of queries computed together; it affects only speed and memory.
         causal: Whether later tokens are hidden.
-        keep: False for keys to hide. A query left without a key returns 0.
+        keep: False for hidden keys; None: none. A query without a visible key returns 0.
         dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
-        dilation: Tokens to a step.
-        behind: Window towards the past where it is smaller.
-        slopes: ALiBi: the score loses a head's slope for every token of distance.
-        beyond: Keys that are seen besides those of the window, which must not hold them too.
+        dilation: Distance in tokens between neighbouring keys of a window.
+        behind: Number of steps towards the past, if smaller than `window`; None: `window`.
+        slopes: ALiBi's factor of each head, by which distances lower scores; None: no ALiBi.
+        beyond: Global keys that all queries also attend to; they must be outside all windows.
     """
     length, past = q.shape[2], k.shape[2] - q.shape[2]
     if past % dilation:
@@ -93,7 +93,7 @@ def window_attention(
 
 
 def best_block(window: int) -> int:
-    """Return the block that was fastest for a window: small blocks waste less of the band."""
+    """Return the number of queries per block that was fastest in measurements with a window."""
     return 64 if window >= 128 else 32
 
 
@@ -153,7 +153,7 @@ class SlidingWindowCore(nn.Module):
         layout: Layout,
         beyond: GlobalKeys | None = None,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend within the window; if s > l, the keys begin with s - l earlier tokens."""
+        """Return attention within the window; if s > l, keys begin with s - l earlier tokens."""
         return window_attention(
             q,
             k,

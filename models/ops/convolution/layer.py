@@ -122,7 +122,7 @@ class GatedConvolution(Family):
         return like.new_zeros(batch_size, self.taps - 1, like.shape[1])
 
     def dropped(self, taps: Float[Tensor, "*n t"]) -> Float[Tensor, "*n t"]:
-        """Drop taps in training; the others are divided by 1 - dropout."""
+        """Return `taps` after dropout in training; the others are divided by 1 - dropout."""
         return F.dropout(taps, self.tap_dropout, self.training)
 
     def dropping(self) -> bool:
@@ -134,7 +134,7 @@ class LightConvolution(GatedConvolution):
     """A gated convolution with one kernel per head."""
 
     def add_taps(self, width: int) -> None:
-        """Make one kernel per head."""
+        """Add one kernel of `self.taps` taps per head."""
         del width
         # Drawn as for a convolution of one channel per head.
         self.weight = nn.Parameter(torch.empty(self.heads, 1, self.taps))
@@ -155,7 +155,7 @@ class DynamicConvolution(GatedConvolution):
     """A gated convolution with one kernel per token and head."""
 
     def add_taps(self, width: int) -> None:
-        """Make the map from a token to its kernels."""
+        """Add the linear map from a token to its kernels, one per head."""
         self.kernel_proj = nn.Linear(width, self.heads * self.taps, bias=False)
 
     def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:

@@ -94,6 +94,7 @@ class _CyclicConvolution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, kernel: Tensor, points: int) -> Tensor:
+        """Return the first l outputs: the inverse transform of a product of transforms."""
         ctx.points = points
         ctx.save_for_backward(u, kernel)
         product = torch.fft.rfft(u, points) * torch.fft.rfft(kernel, points)
@@ -102,6 +103,7 @@ class _CyclicConvolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of u and of the kernel, which are correlations, by transforms."""
         (u, kernel), points = ctx.saved_tensors, ctx.points
         with full_precision(gradient):
             dspectrum = torch.fft.rfft(gradient, points)

@@ -60,6 +60,7 @@ class _SharedConvolution(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x (a convolution with the flipped kernel) and of the weight."""
         x, weight, keep = ctx.saved_tensors
         taps = weight.shape[1]
         with full_precision(gradient):

@@ -33,7 +33,9 @@ def dilated_tree(
     before: Sequence[Tensor] | None = None,
     document: Int[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b l d"], tuple[Tensor, ...]]:
-    """Return y of the formula above in float32 or float64, and the last inputs of each level.
+    """Return y = sum_i w_i hi_i + w_{J+1} lo_J + w_{J+2} x, and the last inputs of each level.
+
+    Level i gives hi_i = h1 * lo_{i-1} and lo_i = h0 * lo_{i-1}, with lo_0 = x; at least float32.
 
     Args:
         x: Inputs, which must be 0 at padding.

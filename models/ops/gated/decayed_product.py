@@ -41,9 +41,9 @@ class Reads(StrEnum):
     """Which state a token reads."""
 
     after = auto()
-    """That with its own key and value."""
+    """The state that contains the token's own key and value."""
     before = auto()
-    """That which the token before left, not decayed since."""
+    """The state after the token before, without the token's decay."""
 
 
 class DecayedChunks(NamedTuple):
@@ -103,6 +103,7 @@ class _DecayedProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k, v, g (None: not needed) and the first state."""
         gates = ctx.needs_input_grad[3]
         pull = partial(block_gradients, gates=gates)
         gradients, dstate = blocks_backward(ctx, do, dstate, decayed_chunks, pull)
@@ -148,10 +149,10 @@ def decayed_product(
     keep: Bool[Tensor, "b l"] | None = None,
     reads: Reads = Reads.after,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
-    """Return the output of each query, in the dtype of `v`, and the state after the last token.
+    """Return o_t = S_t^T q_t with S_t = e^(g_t) S_(t-1) + k_t v_t^T, and the last state.
 
-    You can cut a sequence into several calls, each with the state of the call before; the result is
-    the same.
+    o has the dtype of `v`. You can cut a sequence into several calls, each with the state of the
+    call before; the result is the same.
 
     Args:
         q: Queries, already scaled.
@@ -162,7 +163,7 @@ def decayed_product(
         state: The state after earlier tokens; None: there are none. It is float32 at least.
         chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
         keep: False for padding, which leaves the state as it was.
-        reads: Which state a token reads.
+        reads: Whether a token reads S_t or, not yet decayed, S_(t-1).
     """
     state = first_state(q, v, state)
     if g.ndim == 1 and keep is not None:

@@ -73,6 +73,7 @@ class _DecayedSolve(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, w: Tensor, k: Tensor, g: Tensor, state: Tensor, chunk: int, steps: int
     ) -> tuple[Tensor, Tensor]:
+        """Return x of (1 + H_t) x_t = q_t and the last H, by `steps` steps per token."""
         spans = cuts(q, chunk, numbers_per_token(q, k, g, chunk))
         ctx.steps = steps
 

@@ -25,7 +25,7 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class StreamActivation(StrEnum):
-    """What queries, keys and values pass behind their convolutions."""
+    """Activation of queries, keys and values after their convolutions."""
 
     silu = auto()
     relu = auto()
@@ -68,7 +68,7 @@ class DeltaRule(LogLinearMixer):
     key_norm = KeyNorm.l2
 
     def build(self, site: Site) -> None:
-        """Add what heads and what they write are made of."""
+        """Add the projections, convolutions, gates and the norm of the layer."""
         keys, values = site.inner_width, self.value_expansion * site.inner_width
         written = self.householders * keys, self.householders * values
         self.q_proj, self.k_proj, self.v_proj = self.projections(site, keys, written[0], written[1])

@@ -219,10 +219,10 @@ def delta_product(
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
-    """Return the output of each query, in the dtype of `v`, and the state after the last token.
+    """Return o_t = S_t^T q_t, S_t = D_t S_(t-1) + w_t (v_t - k_t^T D_t S_(t-1))^T, and the last S.
 
-    You can cut a sequence into several calls, each with the state of the call before; the result is
-    the same.
+    D_t is e^(g_t); o has the dtype of `v`. You can cut a sequence into several calls, each with the
+    state of the call before; the result is the same.
 
     Args:
         q: Queries, already scaled.

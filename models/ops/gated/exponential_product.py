@@ -34,7 +34,9 @@ def exponential_product(
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], tuple[Float[Tensor, "b h k v1"], Float[Tensor, "b h"]]]:
-    """Return the output of each query, in the dtype of `v`, and [S z] and m after the last token.
+    """Return o_t = S_t^T q_t / max(|z_t · q_t|, 1), in the dtype of `v`, and the last [S z] and m.
+
+    S_t = exp(f_t) S_(t-1) + exp(i_t) k_t v_t^T, and z_t likewise with 1 in place of v_t.
 
     Args:
         q: Queries.

@@ -51,7 +51,7 @@ class Borders(NamedTuple):
     backwards: bool = False
     """Whether the row is read from its end."""
     whole: bool = False
-    """Whether nothing stands before it, and what is left behind it is not asked for."""
+    """Whether there is no earlier state, and the last state is not needed."""
 
     def begins(self) -> Bool[Tensor, "b l"] | None:
         """Return which tokens begin a document after another one; None: there is one document."""
@@ -60,14 +60,14 @@ class Borders(NamedTuple):
         return F.pad(self.document[:, 1:] != self.document[:, :-1], (1, 0))
 
     def without_first(self, o: Float[Tensor, "b h l v"]) -> Float[Tensor, "b h l v"]:
-        """Return zeros at the first token of each document."""
+        """Return `o` with zeros at the first token of each document after the first document."""
         begins = self.begins()
         return o if begins is None else o.masked_fill(begins[:, None, :, None], 0)
 
     def after_borders(
         self, g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"]
     ) -> Float[Tensor, "b h l"] | Float[Tensor, "b h l k"]:
-        """Return log decays that are -inf at the first token of a document, to clear the state."""
+        """Return log decays `g` with -inf where a new document begins, which clears the state."""
         begins = self.begins()
         if begins is None:
             return g
@@ -76,7 +76,7 @@ class Borders(NamedTuple):
 
 
 def by_head(x: Float[Tensor, "b l e"], heads: int) -> Float[Tensor, "b h l k"]:
-    """Fold the width of all heads into heads."""
+    """Return `x` split into heads: (b, l, h k) becomes (b, h, l, k)."""
     return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
@@ -124,7 +124,7 @@ class GatedMixer(Family):
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Norm, gate and project the outputs `o` of the heads."""
+        """Return W_O (act(W_G x) * norm_h(o)): outputs after norm, gate and projection."""
         return cast(Tensor, self.out_proj(self.norm(o, self.output_gate(x))))
 
     def empty(self, batch_size: int) -> Parts:

@@ -57,7 +57,10 @@ def log_linear_product(
     chunk: int = 64,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Return o of the formula above for whole rows, in float32 or float64.
+    """Return o_i = sum_(j <= i) lambda_i^(n(i, j)) (q_i · k_j) exp(g_(j+1) + ... + g_i) v_j.
+
+    The level n(i, j) is 0 for j = i, else the number of binary digits of i XOR j. Rows must begin
+    with their first token; the result is float32 or float64.
 
     Args:
         q: Queries, already scaled.

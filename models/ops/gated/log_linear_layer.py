@@ -64,7 +64,7 @@ class LogLinearMixer(Recurrence):
         borders: Borders,
         w: Float[Tensor, "b h l k"] | None = None,
     ) -> tuple[Float[Tensor, "b h l v"], Parts]:
-        """Return the outputs in float32 or float64, and the state after the last token."""
+        """Return the outputs of `log_linear_product` or, with a state, `log_linear_steps`."""
         chunk, weights = self.chunk, self._weights(x)
         if borders.whole:
             o = log_linear_product(q, k, v, g, weights, w=w, chunk=chunk, keep=borders.keep)
@@ -74,7 +74,7 @@ class LogLinearMixer(Recurrence):
         return o, tuple(left)
 
     def _weights(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l n"]:
-        """Return lambda, the weight of each level."""
+        """Return lambda = softplus(L * W x), the weight of each of n levels by head and token."""
         with full_precision(x):
             dtype = sum_dtype(x)
             mapped = self.level_map(x).to(dtype).unflatten(-1, self.level_scale.shape)

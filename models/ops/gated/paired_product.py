@@ -51,6 +51,7 @@ class _PairedProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, scale: float, causal: bool
     ) -> Tensor:
+        """Return scale gamma^|i - j| (q_i · k_j), for all pairs or j <= i, times v."""
         ctx.shape = q.shape[:3]
         inputs = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
         q, k, v = (x.to(sum_dtype(v)) for x in inputs)
@@ -64,6 +65,7 @@ class _PairedProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k and v, from the saved weights and decays."""
         *inputs, weights, table = ctx.saved_tensors
         dtype = sum_dtype(do)
         q, k, v = (x.to(dtype) for x in inputs)

@@ -165,6 +165,7 @@ class _Scalar:
         writers: Sequence[Operand],
         across: Float[Tensor, "m k"] | None,
     ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
+        """Return the gradients of each x, each y and g (None without `across`); see `Decays`."""
         dg = None
         if across is not None:
             dg = _sum_outside(readers, writers).add_(across.sum(-1, keepdim=True))
@@ -259,6 +260,7 @@ class _Vector:
     def weights(
         self, x: Float[Tensor, "m c k"], y: Float[Tensor, "m c k"]
     ) -> Float[Tensor, "m c c"]:
+        """Return W: blocks of `BASE` tokens directly, then the pairs of halves, level by level."""
         x, y = self._padded(x).contiguous(), self._padded(y).contiguous()
         table = x.new_zeros(len(x), self.size, self.size)
         shape = (-1, *self.base.shape[2:])
@@ -280,6 +282,7 @@ class _Vector:
         writers: Sequence[Operand],
         across: Float[Tensor, "m k"] | None,
     ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
+        """Return the gradients of each x, each y and g (None without `across`); see `Decays`."""
         sides = (readers, writers)
         x, y = ([self._padded(each.tokens).contiguous() for each in side] for side in sides)
         dx, dy = ([self._padded(each.gradient) for each in side] for side in sides)

@@ -66,7 +66,7 @@ class ShiftedMixer(Recurrence):
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l m"]
     ) -> Float[Tensor, "b l d"]:
-        """Project heads that are normed and gated already."""
+        """Return W_O o, for outputs `o` that are already normalised and gated."""
         del x
         y: Tensor = self.out_proj(o)
         return y

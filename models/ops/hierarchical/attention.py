@@ -48,7 +48,7 @@ class _Work(NamedTuple):
 
 
 def _attend_blocks(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
-    """Return attention within one stretch; `logarithms` of cluster sizes are added to scores."""
+    """Return softmax attention within the blocks of one stretch, relative to each query's `top`."""
     stretch, (q, k, v) = work.stretch, work.qkv
     queries = q[1:-1]
     parts = zip(work.plan.patterns(stretch, queries), stretch.near(logarithms), strict=True)
@@ -128,6 +128,7 @@ class _HierarchicalAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Tensor:
+        """Attend within all levels of clusters, and join the levels to one softmax."""
         plan = Plan.for_length(q.shape[0], q.shape[1], q.shape[2], block, causal=causal)
         scale = q.shape[-1] ** -0.5
         with full_precision(q):
@@ -163,6 +164,7 @@ class _HierarchicalAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k, v and bias, stretch by stretch."""
         plan: Plan = ctx.plan
         bias, keep, o, *saved = ctx.saved_tensors
         rest = iter(saved)

@@ -43,7 +43,9 @@ def causal_content(
     keep: Bool[Tensor, "b l"] | None,
     past: CausalContent,
 ) -> tuple[Float[Tensor, "b h l v"], CausalContent]:
-    """Return y_i = sum_u lambda_iu^T q_i for each query, and the state after the last token.
+    """Return y_i = sum_u lambda_iu^T q_i, lambda_iu = sum_(j <= i) softmax_j(k_ju) v_ju^T.
+
+    Also return the state after the last token.
 
     Args:
         q: Queries of h heads, which share the maps.

@@ -182,6 +182,7 @@ class _CausalProduct(torch.autograd.Function):
         maps: FeatureMaps,
         chunk: int,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return outputs, last sums and level, and 1 / sums of weights, block by block."""
         o = torch.empty_like(v)
         inverse = v.new_ones(v.shape[:3], dtype=sums.dtype)
         whole, memory = _Rows(q, k, v, keep), Memory(sums, level)
@@ -215,6 +216,7 @@ class _CausalProduct(torch.autograd.Function):
     def backward(
         ctx: Any, gradient: Tensor | None, dsums: Tensor | None, *_: Tensor | None
     ) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k, v and the first sums, from the last block on."""
         q, k, v, keep, o, inverse, *memories = ctx.saved_tensors
         maps: FeatureMaps = ctx.maps
         if gradient is None:

@@ -225,7 +225,7 @@ def sums_of(
     keep: Bool[Tensor, "b s"] | None,
     sides: tuple[Exponents, Exponents],
 ) -> tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
-    """Return the sums over all real keys, and the logarithms that they are relative to."""
+    """Return S_m = sum_j exp(b_jm - s_m) [v_j 1] over real keys, and s_m = max_j b_jm."""
     query, key = sides
 
     def add_rows(

@@ -278,6 +278,7 @@ class _FeatureProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
     ) -> tuple[Tensor, Tensor]:
+        """Return the outputs and 1 / sums of weights, and save the sums over keys."""
         o, inverse, sums, top = _mix_values(q, k, v, keep, maps)
         ctx.maps = maps
         ctx.save_for_backward(q, k, v, keep, o, inverse, *sums, top)

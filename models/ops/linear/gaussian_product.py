@@ -73,6 +73,7 @@ class _GaussianProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+        """Return o_i = sum_j exp(-|q_i - k_j|^2 / (2 sqrt(k))) v_j, tile by tile."""
         ctx.save_for_backward(q, k, v, keep)
         with full_precision(q):
             sides = _widen_all(q, k, v, keep)
@@ -84,6 +85,7 @@ class _GaussianProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k and v; the weights are computed again."""
         q, k, v, keep = ctx.saved_tensors
         with full_precision(gradient):
             sides = _widen_all(q, k, v, keep)
@@ -115,7 +117,7 @@ def gaussian_product(
     v: Float[Tensor, "b h s v"],
     keep: Bool[Tensor, "b s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Return o_i of the formula above over real keys, in float32, or in float64 if q is."""
+    """Return o_i = sum_j exp(-|q_i - k_j|^2 / (2 sqrt(k))) v_j over real keys, at least float32."""
     o: Tensor = _GaussianProduct.apply(q, k, v, keep)  # type: ignore[no-untyped-call]
     return o
 

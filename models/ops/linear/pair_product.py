@@ -102,6 +102,7 @@ class _PairProduct(torch.autograd.Function):
         maps: FeatureMaps,
         causal: bool,
     ) -> Tensor:
+        """Return sum_j w(q_i · k_j) v_j / sum_j w(q_i · k_j), a block of queries at a time."""
         o = v.new_empty((*q.shape[:3], v.shape[3]))
         inverse = v.new_empty(q.shape[:3], dtype=sum_dtype(v))
         pairs = cast(PairWeights, maps.pairs)
@@ -121,6 +122,7 @@ class _PairProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k and v; the weights are computed again."""
         q, k, v, keep, o, inverse = ctx.saved_tensors
         pairs = cast(PairWeights, ctx.maps.pairs)
         with full_precision(v):

@@ -80,7 +80,7 @@ class _ExponentialLSTM(torch.autograd.Function):
         ctx: Any, x: Tensor, recurrent: Tensor, hidden: Tensor, cell: Tensor, total: Tensor,
         level: Tensor, has_past: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """Compute the formulas above token by token, with c and n times e^-m."""
+        """Compute i, f, z, o = x_t + R h_(t-1), then c, n, m and h = sigma(o) c / n, by token."""
         first = torch.stack((hidden, cell, total, level))
         raws, states = [], []
         masks = [None] * len(x) if has_past is None else has_past.unbind(0)

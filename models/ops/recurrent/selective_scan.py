@@ -33,10 +33,10 @@ def selective_scan(
     state: Float[Tensor, "b e n"] | None = None,
     begins: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b l e"], Float[Tensor, "b e n"]]:
-    """Return y of the formula above in the dtype of `u`, and the state after the last token.
+    """Return y_t = h_t C_t with h_t = exp(dt_t A) h_(t-1) + (dt_t u_t) B_t^T, and the last state.
 
     Args:
-        u: Inputs of e channels.
+        u: Inputs of e channels; y has their dtype.
         dt: Steps, 0 or more; 0 leaves the state unchanged.
         rates: A of each channel and state, below 0: the rate of decay.
         write: B of each token and state, by which inputs enter.

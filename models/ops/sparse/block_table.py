@@ -52,7 +52,7 @@ class BlockTable(NamedTuple):
     def insert(
         self, slots: Float[Tensor, "b h s k"], x: Float[Tensor, "b h l k"]
     ) -> Float[Tensor, "b h s k"]:
-        """Write the tokens `x` into their slots; padding is skipped."""
+        """Return `slots` with the tokens `x` written to their places; padding is skipped."""
         place = self.place
         if self.keep is not None:
             slots = F.pad(slots, (0, 0, 0, 1))
@@ -162,7 +162,7 @@ def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Ten
 def _order_by_document(
     document: Int[Tensor, "b l"] | None, keep: Bool[Tensor, "b l"] | None, block: int
 ) -> BlockTable:
-    """Return a table that orders tokens by document, without padding."""
+    """Return the table of rows with documents or padding: documents begin with new blocks."""
     if document is None:
         document = torch.zeros_like(cast(Tensor, keep), dtype=torch.int64)
         count = -(-document.shape[1] // block)

@@ -200,7 +200,7 @@ class ChosenBlockAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Return o of the formula above; `remember`: whether to save tensors for backward."""
+        """Return each query's softmax attention over its blocks; `remember`: save for backward."""
         dropout_mask = None
         with full_precision(q):
             arranged = _ArrangedPairs(q, keys, values, chosen, sight)

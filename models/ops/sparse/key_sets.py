@@ -138,11 +138,11 @@ class Blocks(_Set):
         yield x, rows[:, :, start : start + x.shape[2]]
 
     def queries(self, buffer: Float[Tensor, "r k"]) -> Float[Tensor, "m c k"]:
-        """View a buffer of queries by rectangle."""
+        """View a buffer of queries as m blocks of c queries."""
         return buffer.view(-1, self.block, buffer.shape[-1])
 
     def keys(self, buffer: Float[Tensor, "r k"]) -> Float[Tensor, "m w k"]:
-        """View a buffer of keys by rectangle; neighbours overlap."""
+        """View a buffer of keys as the w keys of each of m blocks; neighbours overlap."""
         count, width = self.rows * self.stride // self.block, buffer.shape[-1]
         return buffer.as_strided((count, self.reach, width), (self.block * width, width, 1))
 

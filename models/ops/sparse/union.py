@@ -141,7 +141,7 @@ class UnionAttention(torch.autograd.Function):
         remember: bool,
         sets: tuple[KeySet, ...],
     ) -> Float[Tensor, "b h l v"]:
-        """Return o of the formula above; `remember`: whether to save tensors for backward."""
+        """Return softmax attention to the keys of all `sets`; `remember`: save for backward."""
         dropout_masks: list[Tensor] = []
         with full_precision(q):
             parts = [

@@ -22,7 +22,10 @@ class Discretisation(StrEnum):
 def discretise(
     rates: Complex[Tensor, "*s"], step: Float[Tensor, "*#s"], rule: Discretisation
 ) -> tuple[Complex[Tensor, "*s"], Complex[Tensor, "*s"]]:
-    """Return factor and gain of the formulas above, for rates A and steps dt."""
+    """Return factor and gain of x_t = factor x_(t-1) + gain B u_t, for rates A and steps dt.
+
+    With zoh, factor = exp(dt A); with bilinear, factor = (1 + dt A / 2) / (1 - dt A / 2).
+    """
     change = step * rates
     if rule == Discretisation.zoh:
         # expm1 is accurate for short steps, unlike exp(change) - 1.

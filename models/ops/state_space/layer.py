@@ -87,11 +87,11 @@ class StateSpace(Family):
         raise NotImplementedError
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Apply the map over channels to each token."""
+        """Return the output map of the family, applied to the outputs `y`."""
         raise NotImplementedError
 
     def dropped(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Apply dropout in training: to single numbers, or to channels at all positions."""
+        """Return `y` after dropout in training; `tied_dropout`: of channels at all tokens."""
         if self.tied_dropout:
             return F.dropout1d(y.mT, self.dropout, self.training).mT
         return F.dropout(y, self.dropout, self.training)

@@ -61,7 +61,7 @@ def as_readout(c: Complex[Tensor, "*s p"]) -> Float[Tensor, "*s n"]:
 
 
 def bilinear(system: LowRank) -> tuple[Float[Tensor, "d n n"], Float[Tensor, "d n"]]:
-    """Return A_ - 1 and B_ of the formulas above, for real states."""
+    """Return A_ - 1 and B_ of x_t = A_ x_(t-1) + B_ u_t, for real states and A = Lambda - P P*."""
     rates, low_rank, entry, step = system
     step = step[:, None]
     inverse = 1 / (1 - step / 2 * rates)

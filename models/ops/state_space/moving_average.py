@@ -49,7 +49,7 @@ class MovingAverage(Float32Parameters):
     def forward(
         self, x: Float[Tensor, "b l d"], before: Float[Tensor, "b d s"] | None
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b d s"] | None]:
-        """Return y_t of the formula above, and the last states if `before`, the first, is given."""
+        """Return y = sum_N gamma h / sqrt(N) + omega x, and the last h if `before` is given."""
         length, u = x.shape[1], x.mT
         delta, alpha, beta, gamma = (
             part.to(x.dtype) for part in (self.delta, self.alpha, self.beta, self.gamma)
