@@ -129,9 +129,9 @@ def _find_strongest_terms(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return A, M, C from the `rank` largest singular values of all Q_i' K_i, one head per term."""
     heads = len(q)
-    left_basis, left = torch.linalg.qr(q.mT)  # Q_i' = left_basis left
-    right_basis, right = torch.linalg.qr(k.mT)
-    u, values, v = torch.linalg.svd(left @ right.mT, full_matrices=False)
+    left_basis, left_factor = torch.linalg.qr(q.mT)  # Q_i' = left_basis left
+    right_basis, right_factor = torch.linalg.qr(k.mT)
+    u, values, v = torch.linalg.svd(left_factor @ right_factor.mT, full_matrices=False)
     a, c = left_basis @ u, right_basis @ v.mT
     columns = values.shape[1]
     chosen = values.flatten().argsort(descending=True, stable=True)[:rank]

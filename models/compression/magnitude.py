@@ -61,9 +61,9 @@ def kept_weights(
 def _mask_largest(weight: Tensor, sparsity: float) -> Bool[Tensor, "*w"]:
     """Return a mask that is False for the round(sparsity * number) smallest magnitudes."""
     flat = weight.detach().abs().flatten()
-    kept = torch.ones_like(flat, dtype=torch.bool)
-    kept[flat.argsort(stable=True)[: round(sparsity * len(flat))]] = False
-    return kept.view(weight.shape)
+    mask = torch.ones_like(flat, dtype=torch.bool)
+    mask[flat.argsort(stable=True)[: round(sparsity * len(flat))]] = False
+    return mask.view(weight.shape)
 
 
 def check_sparsity(sparsity: float) -> None:

@@ -20,11 +20,13 @@ def spans(length: int, chunk: int, rows: int, *, uncut: bool = False) -> list[tu
     shorter chunk. With `uncut`, all whole chunks form one block, which needs fewer calls but twice
     the memory.
     """
-    whole = length - length % chunk
+    whole_length = length - length % chunk
     # At least 4 blocks, because the temporary tensors of one block take more memory than its rows.
-    rows = whole if uncut else max(1, min(rows, length // 4) // chunk) * chunk
-    blocks = [(block, chunk) for block in row_slices(whole, max(rows, 1))]
-    return blocks + ([(slice(whole, length), length - whole)] if whole < length else [])
+    rows = whole_length if uncut else max(1, min(rows, length // 4) // chunk) * chunk
+    blocks = [(block, chunk) for block in row_slices(whole_length, max(rows, 1))]
+    return blocks + (
+        [(slice(whole_length, length), length - whole_length)] if whole_length < length else []
+    )
 
 
 def scan(

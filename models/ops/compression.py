@@ -87,9 +87,9 @@ class Compressor(nn.Module):
 
         Zeros are padded on both sides, so that t = s / stride.
         """
-        missing = dilation * (self.rate - 1) + 1 - stride
-        left = max(missing, 0) // 2
-        padded = F.pad(rows, (0, 0, left, max(missing, 0) - left))
+        padding = dilation * (self.rate - 1) + 1 - stride
+        left_padding = max(padding, 0) // 2
+        padded = F.pad(rows, (0, 0, left_padding, max(padding, 0) - left_padding))
         linear = cast(nn.Linear, self.layers[layer])
         kernel = linear.weight.view(len(linear.weight), self.rate, -1).transpose(1, 2)
         return F.conv1d(padded.mT, kernel, linear.bias, stride=stride, dilation=dilation).mT

@@ -69,8 +69,8 @@ def empty_cache(
 
 def fits(state: State, length: int) -> bool:
     """Return whether every row's memory can store `length` more tokens without replacing any."""
-    keys, _, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
-    return seen.device.type == "meta" or int(seen.max()) + length <= keys.shape[2]
+    keys, _, token_count = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+    return token_count.device.type == "meta" or int(token_count.max()) + length <= keys.shape[2]
 
 
 def begins(state: State, length: int) -> bool:
@@ -78,9 +78,9 @@ def begins(state: State, length: int) -> bool:
 
     If so, the new tokens attend only to each other. The state may also be that of `window_cache`.
     """
-    keys, _, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
-    several = 1 < length <= keys.shape[2] and seen.device.type != "meta"
-    return several and not bool(seen.any())
+    keys, _, token_count = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+    fits_several = 1 < length <= keys.shape[2] and token_count.device.type != "meta"
+    return fits_several and not bool(token_count.any())
 
 
 def append_keys(
@@ -90,24 +90,24 @@ def append_keys(
 
     Each query attends to at most `memory` tokens.
     """
-    keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+    keys, values, token_count = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     memory, length = keys.shape[2], k.shape[2]
     k, v = k.to(keys.dtype), v.to(values.dtype)
-    token_position = seen[:, None] + torch.arange(length, device=k.device)
+    token_position = token_count[:, None] + torch.arange(length, device=k.device)
     last = slice(max(0, length - memory), None)
     index = (token_position[:, last] % memory)[:, None, :, None]
     new_keys = keys.scatter(2, index.expand_as(k[:, :, last]), k[:, :, last])
     new_values = values.scatter(2, index.expand_as(v[:, :, last]), v[:, :, last])
-    after = (new_keys, new_values, seen + length)
+    after = (new_keys, new_values, token_count + length)
     was_empty = begins(state, length)
     if was_empty:
         key_position, keys, values = token_position, k, v
     elif length == 1 or fits(state, length):
         # No token that a new query attends to was replaced by another new token.
-        key_position = _slot_positions(seen + length, memory)
+        key_position = _slot_positions(token_count + length, memory)
         keys, values = new_keys, new_values
     else:
-        key_position = torch.cat((_slot_positions(seen, memory), token_position), dim=1)
+        key_position = torch.cat((_slot_positions(token_count, memory), token_position), dim=1)
         keys, values = torch.cat((keys, k), dim=2), torch.cat((values, v), dim=2)
     query = token_position[:, None, :, None]
     return CacheView(keys, values, query, key_position, was_empty, after)

@@ -37,15 +37,19 @@ def append_inputs(state: State, x: Float[Tensor, "b l d"]) -> Segment:
 
     The context has shape (memory + l, b, d), because heads of its projections then need no copy.
     """
-    old, seen = cast(tuple[Tensor, Tensor], state)
-    context = torch.cat((old.to(x.dtype).transpose(0, 1), x.transpose(0, 1)))
-    after = context[x.shape[1] :].transpose(0, 1).to(old.dtype).contiguous()
-    return Segment((context,), _count_empty(seen, old.shape[1]), (after, seen + x.shape[1]))
+    memory_rows, token_count = cast(tuple[Tensor, Tensor], state)
+    context = torch.cat((memory_rows.to(x.dtype).transpose(0, 1), x.transpose(0, 1)))
+    after = context[x.shape[1] :].transpose(0, 1).to(memory_rows.dtype).contiguous()
+    return Segment(
+        (context,),
+        _count_empty(token_count, memory_rows.shape[1]),
+        (after, token_count + x.shape[1]),
+    )
 
 
 def append_segment(state: State, new: tuple[Tensor, ...]) -> Segment:
     """Return the remembered keys and values followed by `new`, and the state with the last ones."""
-    *old, seen = cast(tuple[Tensor, ...], state)
+    *old, token_count = cast(tuple[Tensor, ...], state)
     length, memory = new[0].shape[-2], old[0].shape[-2]
     context = tuple(
         torch.cat((before.to(part.dtype), part), dim=-2)
@@ -56,7 +60,7 @@ def append_segment(state: State, new: tuple[Tensor, ...]) -> Segment:
         part[..., length:, :].to(before.dtype).clone()
         for before, part in zip(old, context, strict=True)
     )
-    return Segment(context, _count_empty(seen, memory), (*after, seen + length))
+    return Segment(context, _count_empty(token_count, memory), (*after, token_count + length))
 
 
 def _count_empty(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, " b"] | None:

@@ -132,9 +132,9 @@ class _Sinkhorn(torch.autograd.Function):
         """Return the gradient of the scores, by repeating the iterations with autograd."""
         scores, free = ctx.saved_tensors
         with torch.enable_grad(), full_precision(scores):
-            again = scores.detach().requires_grad_()
-            weights = _balance(again, free, ctx.iterations, ctx.causal)
-        return *torch.autograd.grad(weights, again, gradient), None, None, None
+            leaf = scores.detach().requires_grad_()
+            weights = _balance(leaf, free, ctx.iterations, ctx.causal)
+        return *torch.autograd.grad(weights, leaf, gradient), None, None, None
 
 
 def sinkhorn(

@@ -37,7 +37,7 @@ def empty_window(shape: tuple[int, int, int, int, int], memory: int, like: Tenso
 
 def append_window(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> Window:
     """Return the state's tokens followed by l new ones, and the last `memory` of them."""
-    old_keys, old_values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+    old_keys, old_values, token_count = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     length = k.shape[2]
     keys = torch.cat((old_keys.to(k.dtype), k), dim=2)
     values = torch.cat((old_values.to(v.dtype), v), dim=2)
@@ -46,4 +46,4 @@ def append_window(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b
         keys[:, :, length:].to(old_keys.dtype).clone(),
         values[:, :, length:].to(old_values.dtype).clone(),
     )
-    return Window(keys, values, seen, after)
+    return Window(keys, values, token_count, after)

@@ -247,15 +247,15 @@ def _fit_vocabulary(
             "only the blocks"
         )
     old, new = state[EMBEDDING], target_state[EMBEDDING]
-    given, wanted = old.shape, new.shape
-    added, tokens = target.facts.added_ids, given[0] - weights.added_ids
-    if given[1:] != wanted[1:] or tokens != wanted[0] - added:
+    source_shape, target_shape = old.shape, new.shape
+    added, tokens = target.facts.added_ids, source_shape[0] - weights.added_ids
+    if source_shape[1:] != target_shape[1:] or tokens != target_shape[0] - added:
         advice = "choose a task with the same vocabulary"
-        if given[1:] != wanted[1:]:
-            advice = f"set model.backbone.embedding_width={given[1]}"
+        if source_shape[1:] != target_shape[1:]:
+            advice = f"set model.backbone.embedding_width={source_shape[1]}"
         raise Unsupported(
-            f"the embedding of {weights.name} has shape {list(given)}, but the embedding of this "
-            f"model has shape {list(wanted)}: {advice}, or copy only the blocks"
+            f"the embedding of {weights.name} has shape {list(source_shape)}, but the embedding of "
+            f"this model has shape {list(target_shape)}: {advice}, or copy only the blocks"
         )
     if weights.added_ids != added:
         factor = target.input_scale / weights.input_scale  # `_rescale` divides all rows by it

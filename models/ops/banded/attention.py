@@ -54,7 +54,7 @@ class BandedAttention(torch.autograd.Function):
             )
             queries, keys, values = fold.queries(buffers[0]), *map(fold.keys, buffers[1:])
             # A copy, because a view would keep all tokens in memory until the backward pass.
-            far = [
+            far_kv = [
                 None if x is None else x.flatten(0, 1).to(keys.dtype, copy=True)
                 for x in (far_k, far_v)
             ]
@@ -63,9 +63,9 @@ class BandedAttention(torch.autograd.Function):
             for blocks in fold.passes(q.device):
                 weights = scores.begin(blocks)
                 add_product(weights[..., : fold.reach], queries[blocks], keys[blocks].mT, ctx.scale)
-                if far[0] is not None:
-                    far_scores, example_and_head = weights[..., fold.reach :], scores.row(blocks)
-                    add_product(far_scores, queries[blocks], far[0][example_and_head].mT, ctx.scale)
+                if far_kv[0] is not None:
+                    far_scores, rows = weights[..., fold.reach :], scores.row(blocks)
+                    add_product(far_scores, queries[blocks], far_kv[0][rows].mT, ctx.scale)
                 torch.softmax(weights, -1, out=weights)
                 if remember:
                     saved.append(weights)
@@ -77,12 +77,10 @@ class BandedAttention(torch.autograd.Function):
                     if remember:
                         saved.append(dropout_mask)
                 torch.bmm(weights[..., : fold.reach], values[blocks], out=output[blocks])
-                if far[1] is not None:
-                    add_product(
-                        output[blocks], weights[..., fold.reach :], far[1][example_and_head], 1.0
-                    )
+                if far_kv[1] is not None:
+                    add_product(output[blocks], weights[..., fold.reach :], far_kv[1][rows], 1.0)
         if remember:
-            ctx.save_for_backward(*buffers, *far, *saved)
+            ctx.save_for_backward(*buffers, *far_kv, *saved)
         return fold.lift(output.flatten(0, 1), q.shape[:3], keys=False).to(v.dtype)
 
     @staticmethod
@@ -104,19 +102,17 @@ class BandedAttention(torch.autograd.Function):
         )
         # Gradients of far keys and values are stored per block and summed at the end, so that the
         # order of the sum is the same on every machine.
-        far = [x.new_zeros(fold.blocks, *x.shape[1:]) for x in (far_k, far_v) if x is not None]
+        dfar = [x.new_zeros(fold.blocks, *x.shape[1:]) for x in (far_k, far_v) if x is not None]
         with full_precision(gradient):
-            gradient_blocks = fold.queries(fold.lay_out(gradient, keys=False))
+            dout = fold.queries(fold.lay_out(gradient, keys=False))
             weights_of = iter(saved)
             for blocks in fold.passes(gradient.device):
-                weights, block_gradient = next(weights_of), gradient_blocks[blocks]
-                dscores = torch.empty_like(weights)  # becomes dscores in three steps
-                torch.bmm(block_gradient, values[blocks].mT, out=dscores[..., : fold.reach])
-                if far:
-                    example_and_head = scores_of.row(blocks)
-                    torch.bmm(
-                        block_gradient, far_v[example_and_head].mT, out=dscores[..., fold.reach :]
-                    )
+                weights, dblock = next(weights_of), dout[blocks]
+                dscores = torch.empty_like(weights)  # first dP, then dscores
+                torch.bmm(dblock, values[blocks].mT, out=dscores[..., : fold.reach])
+                if dfar:
+                    rows = scores_of.row(blocks)
+                    torch.bmm(dblock, far_v[rows].mT, out=dscores[..., fold.reach :])
                 dropped_weights = weights
                 if ctx.dropout:
                     factor = next(weights_of) * (1 / (1 - ctx.dropout))
@@ -124,31 +120,29 @@ class BandedAttention(torch.autograd.Function):
                     dscores *= factor
                 dscores *= weights
                 dscores.addcmul_(weights, dscores.sum(-1, keepdim=True), value=-1)
-                dq_block, dscores_in_band = fold.queries(dq)[blocks], dscores[..., : fold.reach]
+                dq_block, in_band = fold.queries(dq)[blocks], dscores[..., : fold.reach]
                 torch.baddbmm(
-                    dq_block, dscores_in_band, keys[blocks], beta=0, alpha=ctx.scale, out=dq_block
+                    dq_block, in_band, keys[blocks], beta=0, alpha=ctx.scale, out=dq_block
                 )
                 fold.add_to_keys(dk, blocks, dscores, queries[blocks], ctx.scale)
-                fold.add_to_keys(dv, blocks, dropped_weights, block_gradient, 1.0)
-                if far:
-                    dscores_of_far, dropped_weights = (
+                fold.add_to_keys(dv, blocks, dropped_weights, dblock, 1.0)
+                if dfar:
+                    of_far, dropped_weights = (
                         dscores[..., fold.reach :],
                         dropped_weights[..., fold.reach :],
                     )
-                    add_product(dq_block, dscores_of_far, far_k[example_and_head], ctx.scale)
-                    torch.bmm(dscores_of_far.mT, queries[blocks], out=far[0][blocks]).mul_(
-                        ctx.scale
-                    )
-                    torch.bmm(dropped_weights.mT, block_gradient, out=far[1][blocks])
+                    add_product(dq_block, of_far, far_k[rows], ctx.scale)
+                    torch.bmm(of_far.mT, queries[blocks], out=dfar[0][blocks]).mul_(ctx.scale)
+                    torch.bmm(dropped_weights.mT, dblock, out=dfar[1][blocks])
         shape = gradient.shape[:3]
         by_query = fold.lift(dq, shape, keys=False)
         by_key, by_value = (fold.lift(x, shape, keys=True) for x in (dk, dv))
         dtypes = ctx.dtypes
         gradients = (by_query.to(dtypes[0]), by_key.to(dtypes[1]), by_value.to(dtypes[2]))
-        if not far:
+        if not dfar:
             return *gradients, None, None, None, None, None
-        far = [x.unflatten(0, (*shape[:2], -1)).sum(2) for x in far]
-        return *gradients, far[0].to(dtypes[1]), far[1].to(dtypes[2]), None, None, None
+        dfar = [x.unflatten(0, (*shape[:2], -1)).sum(2) for x in dfar]
+        return (*gradients, dfar[0].to(dtypes[1]), dfar[1].to(dtypes[2]), None, None, None)
 
 
 def attend_in_sight(

@@ -64,9 +64,9 @@ def tap_inputs(
     reach = spacing * (taps - 1)
     if before is None:
         before = x.new_zeros(batch, reach, width)
-    whole = torch.cat((before.to(dtype), x.to(dtype)), dim=1)
-    inputs = [whole[:, tap * spacing : tap * spacing + length] for tap in range(taps)]
-    after = whole[:, length:]
+    all_inputs = torch.cat((before.to(dtype), x.to(dtype)), dim=1)
+    inputs = [all_inputs[:, tap * spacing : tap * spacing + length] for tap in range(taps)]
+    after = all_inputs[:, length:]
     if document is not None:
         document = torch.cat((document[:, :1].expand(-1, reach), document), dim=1)
         current = document[:, reach:]

@@ -74,13 +74,13 @@ def decayed_chunks(
         if g.ndim == 1
         else decays(g[:, :, rows].reshape(-1, chunk, *g.shape[3:]))
     )
-    whole = chunk_decays.from_start[:, -1, :, None]
-    kept = k * chunk_decays.to_end
-    gained = torch.bmm(kept.mT, v).view(*shape, *state.shape[2:])
-    whole = whole.view(*shape, *whole.shape[1:])
-    states, last = scan(state, gained, whole)
+    chunk_factor = chunk_decays.from_start[:, -1, :, None]
+    keys_at_end = k * chunk_decays.to_end
+    gained = torch.bmm(keys_at_end.mT, v).view(*shape, *state.shape[2:])
+    chunk_factor = chunk_factor.view(*shape, *chunk_factor.shape[1:])
+    states, last = scan(state, gained, chunk_factor)
     return DecayedChunks(
-        q, k, v, chunk_decays, whole, states, chunk_decays.weights(q, k), kept, last
+        q, k, v, chunk_decays, chunk_factor, states, chunk_decays.weights(q, k), keys_at_end, last
     )
 
 

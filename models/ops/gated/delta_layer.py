@@ -88,7 +88,11 @@ class DeltaRule(LogLinearMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return outputs by the delta rule, and states and convolution inputs after them."""
+        """Return the outputs of the delta rule, and the layer's state after the last token.
+
+        With n = `householders` above 1, every token becomes n steps: it writes in each of them,
+        decays the state in the first and reads it in the last.
+        """
         states, earlier_inputs = self.held(before)
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         projected, tails = self.convolutions(streams, earlier_inputs, borders)

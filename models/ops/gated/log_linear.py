@@ -81,9 +81,9 @@ def log_linear_product(
         streams.append(without_padding(w, keep))
     missing = -length % size
     parts = (F.pad(x.to(dtype), (0, 0, 0, missing)) for x in streams)
-    q, k, v, g, weights, *more = (x.reshape(*x.shape[:2], -1, size, x.shape[3]) for x in parts)
+    q, k, v, g, weights, *writers = (x.reshape(*x.shape[:2], -1, size, x.shape[3]) for x in parts)
     with full_precision(q):
-        chunks = _make_chunks(q, k, g[..., 0], *more)
+        chunks = _make_chunks(q, k, g[..., 0], *writers)
         position = torch.arange(size, device=q.device)
         token_levels = levels(position[:, None], position, level_number)
         o = chunks.within(v, weights, token_levels)
@@ -141,10 +141,10 @@ def _make_chunks(
         parts = chunk_decays.weights(q, k), reads, k * chunk_decays.to_end, last[..., None]
     else:
         w, starts = w.flatten(0, -3), k * chunk_decays.from_start
-        both = torch.cat((chunk_decays.weights(q, w), (w * chunk_decays.to_end).mT), 1)
+        right_sides = torch.cat((chunk_decays.weights(q, w), (w * chunk_decays.to_end).mT), 1)
         triangle = chunk_decays.weights(k, w).tril(-1)
         solved = torch.linalg.solve_triangular(
-            triangle, both, upper=False, left=False, unitriangular=True
+            triangle, right_sides, upper=False, left=False, unitriangular=True
         )
         table, ends = solved.split((size, k.shape[2]), 1)
         whole_decay = torch.diag_embed(last.expand(-1, k.shape[2]))
@@ -189,8 +189,8 @@ def log_linear_steps(
     outputs = []
     with full_precision(q):
         for parts in zip(*inputs, strict=True):
-            q, k, v, g, weights, *more = parts
-            chunks = _make_chunks(q, k, g, *more)
+            q, k, v, g, weights, *writers = parts
+            chunks = _make_chunks(q, k, g, *writers)
             tokens = place[:, None] + torch.arange(g.shape[2], device=g.device)
             token_levels = levels(tokens[:, :, None], tokens[:, None], number)[:, None]
             o = chunks.within(v, weights, token_levels)

@@ -70,8 +70,10 @@ class LogLinearMixer(Recurrence):
             o = log_linear_product(q, k, v, g, weights, w=w, chunk=chunk, keep=borders.keep)
             return o, held
         state, place = held
-        o, *left = log_linear_steps(q, k, v, g, weights, w=w, state=state, place=place, chunk=chunk)
-        return o, tuple(left)
+        o, *state_after = log_linear_steps(
+            q, k, v, g, weights, w=w, state=state, place=place, chunk=chunk
+        )
+        return o, tuple(state_after)
 
     def _weights(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l n"]:
         """Return lambda = softplus(L * W x), the weight of each of n levels by head and token."""

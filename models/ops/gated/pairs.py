@@ -227,28 +227,28 @@ class _Vector:
         blocks = g.reshape(-1, base, width)
         self.base = blocks.new_zeros(len(blocks), base, base, width)
         self.base.diagonal(dim1=1, dim2=2).fill_(1)
-        left, right = blocks.clone(), torch.zeros_like(blocks)
+        from_start, to_end = blocks.clone(), torch.zeros_like(blocks)
         for token in range(1, base):
-            left[:, token] += left[:, token - 1]
-            right[:, :token] += blocks[:, token : token + 1]
-            self.base[:, token, :token] = right[:, :token].exp()
+            from_start[:, token] += from_start[:, token - 1]
+            to_end[:, :token] += blocks[:, token : token + 1]
+            self.base[:, token, :token] = to_end[:, :token].exp()
         self.levels: list[_Halves] = []
         half = base
         while half < self.size:
-            lefts, rights = (part.view(-1, 2, half, width) for part in (left, right))
+            lefts, rights = (part.view(-1, 2, half, width) for part in (from_start, to_end))
             self.levels.append(_Halves(lefts[:, 1].exp(), rights[:, 0].exp()))
             totals = lefts[:, :, -1:]
-            left = torch.stack((lefts[:, 0], lefts[:, 1] + totals[:, 0]), 1)
-            right = torch.stack((rights[:, 0] + totals[:, 1], rights[:, 1]), 1)
+            from_start = torch.stack((lefts[:, 0], lefts[:, 1] + totals[:, 0]), 1)
+            to_end = torch.stack((rights[:, 0] + totals[:, 1], rights[:, 1]), 1)
             half *= 2
-        left, right = (part.view(chunks, self.size, width) for part in (left, right))
-        self.from_start = left[:, : self.length].exp()
-        self.to_end = right[:, : self.length].exp()
+        from_start, to_end = (part.view(chunks, self.size, width) for part in (from_start, to_end))
+        self.from_start = from_start[:, : self.length].exp()
+        self.to_end = to_end[:, : self.length].exp()
 
     def _padded(self, x: Float[Tensor, "m c k"]) -> Float[Tensor, "m s k"]:
         """Pad the length with zeros to a power of two."""
-        behind = self.size - self.length
-        return F.pad(x, (0, 0, 0, behind)) if behind else x
+        missing = self.size - self.length
+        return F.pad(x, (0, 0, 0, missing)) if missing else x
 
     def _decayed_halves(
         self, level: _Halves, x: Float[Tensor, "m s k"], y: Float[Tensor, "m s k"]

@@ -178,7 +178,7 @@ class _Chunks(NamedTuple):
         first, last = self.codes[..., :1], self.codes[..., -1:]
         joined = F.pad(first[:, 1:] == last[:, :-1], (0, 0, 1, 0))
         joined_next = F.pad(joined[:, 1:], (0, 0, 0, 1))
-        whole = first == last
+        whole = first == last  # chunks with a single code, which pass sums on
         # In sorted order, keys come before the queries of their code. So queries pair with keys of
         # earlier chunks by the chunk's first code, and keys with later queries by its last code.
         keys = self.factors * (~self.is_query & (self.codes == last) & joined_next)[..., None]

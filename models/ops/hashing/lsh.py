@@ -97,10 +97,10 @@ class SortedLists:
             # In a ring with fewer chunks than a query reads, each chunk counts only once.
             offset = torch.arange(-rules.before, rules.after + 1, device=like.device)
             back = list_layout.ring[:, None].sub(1).clamp(max=rules.before)
-            twice = (offset < -back) | (offset + back >= list_layout.ring[:, None])
-            again = frame.by_chunk(twice).to(like.dtype).mul_(NEVER)[:, None, :, None]
+            is_repeated = (offset < -back) | (offset + back >= list_layout.ring[:, None])
+            repeated_mask = frame.by_chunk(is_repeated).to(like.dtype).mul_(NEVER)[:, None, :, None]
             C = rules.chunk
-            yield lambda s, part: s.view(*s.shape[:2], -1, C).add_(again[part])
+            yield lambda s, part: s.view(*s.shape[:2], -1, C).add_(repeated_mask[part])
         position = (self.order.tokens // frame.heads % frame.length).to(like.dtype)
         if slopes is not None:
             head = torch.arange(frame.lists, device=like.device)
@@ -246,15 +246,15 @@ class LshAttention(torch.autograd.Function):
             outputs = lists.v.new_zeros(frame.size, v.shape[-1])
             tops, totals = torch.zeros_like(outputs[:, :1]), torch.ones_like(outputs[:, :1])
             for part in frame.passes(u.device):
-                taken = lists.pass_inputs(part)
-                weights, frame.slots_by_chunk(tops)[part] = lists.weights(part, taken)
+                inputs = lists.pass_inputs(part)
+                weights, frame.slots_by_chunk(tops)[part] = lists.weights(part, inputs)
                 # The weight of the largest score is exp(0) / total.
                 frame.slots_by_chunk(totals)[part] = weights.amax(-1, keepdim=True).reciprocal_()
                 if dropout:
                     dropout_masks.append(torch.empty_like(weights, dtype=torch.bool))
                     weights *= dropout_masks[-1].bernoulli_(1 - dropout)
                     weights *= 1 / (1 - dropout)
-                torch.bmm(weights, taken.values, out=frame.slots_by_chunk(outputs)[part])
+                torch.bmm(weights, inputs.values, out=frame.slots_by_chunk(outputs)[part])
             shares = lists.weight_shares(tops, totals)
             o = lists.gather(outputs.mul_(shares))
             if keep is not None:
@@ -284,27 +284,27 @@ class LshAttention(torch.autograd.Function):
             dq = lists.u.new_empty(frame.size, u.shape[-1])
             dk, dv = torch.zeros_like(dq), lists.v.new_zeros(frame.size, v.shape[-1])
             for number, part in enumerate(frame.passes(u.device)):
-                taken = lists.pass_inputs(part)
+                inputs = lists.pass_inputs(part)
                 share = share_of[part]
                 weighted_gradient = (
-                    g.index_select(0, taken.tokens).view(*share.shape[:2], -1).mul_(share)
+                    g.index_select(0, inputs.tokens).view(*share.shape[:2], -1).mul_(share)
                 )
-                weighted_mean = mean.index_select(0, taken.tokens).view_as(share).mul_(share)
-                dropped_weights = weights = lists.weights(part, taken)[0]
+                weighted_mean = mean.index_select(0, inputs.tokens).view_as(share).mul_(share)
+                dropped_weights = weights = lists.weights(part, inputs)[0]
                 dscores = lists.spare_buffer[: part.stop - part.start]  # their gradient
-                torch.bmm(weighted_gradient, taken.values.mT, out=dscores)
+                torch.bmm(weighted_gradient, inputs.values.mT, out=dscores)
                 if ctx.dropout:
                     factor = dropout_masks[number] * (1 / (1 - ctx.dropout))
                     dropped_weights = weights * factor
                     dscores *= factor
                 dscores.sub_(weighted_mean).mul_(weights)
-                torch.bmm(dscores, taken.keys, out=frame.slots_by_chunk(dq)[part])
+                torch.bmm(dscores, inputs.keys, out=frame.slots_by_chunk(dq)[part])
                 first = frame.covered(part).start
                 for step in range(frame.sides + 1):
-                    rows = slice(first + step * C, first + step * C + len(taken.tokens))
+                    rows = slice(first + step * C, first + step * C + len(inputs.tokens))
                     columns = slice(step * C, (step + 1) * C)
                     for target, w, x, alpha in (
-                        (dk, dscores, taken.queries, rules.scale),
+                        (dk, dscores, inputs.queries, rules.scale),
                         (dv, dropped_weights, weighted_gradient, 1.0),
                     ):
                         add_product(target[rows].view(x.shape), w[:, :, columns].mT, x, alpha)
@@ -319,8 +319,8 @@ class LshAttention(torch.autograd.Function):
             if keep is not None:
                 for x in (du, by_value):
                     x.masked_fill_(~by_token(keep, frame), 0.0)
-        rest = (None,) * 8
-        return by_heads(du, frame, u.dtype), by_heads(by_value, frame, v.dtype), *rest
+        no_gradients = (None,) * 8
+        return by_heads(du, frame, u.dtype), by_heads(by_value, frame, v.dtype), *no_gradients
 
 
 def by_token(keep: Bool[Tensor, "b l"], frame: Frame) -> Bool[Tensor, "t 1"]:

@@ -219,10 +219,10 @@ class Plan(NamedTuple):
         levels = self.views(buffers)
         for below, level, share in reversed([*zip(levels, levels[1:], shares, strict=False)]):
             first, second = halves(below)
-            given = level[:, :, : share.shape[2]]
-            part = given * share
+            part_gradient = level[:, :, : share.shape[2]]
+            part = part_gradient * share
             second.add_(part)
-            first.add_(given.sub_(part))
+            first.add_(part_gradient.sub_(part))
         return levels[0][:, :, : self.length]
 
     def join(
@@ -273,10 +273,10 @@ class Plan(NamedTuple):
         This reverses `join`: from the tokens up, each cluster gets the sum over its two halves,
         multiplied by the factors `inherited`.
         """
-        given = [self.lay_out(gradient, None)]
-        given += [each.buffer(given[0], gradient.shape[-1]) for each in self.stretches[1:]]
-        balance = [each.buffer(given[0], 1) for each in self.stretches]
-        levels = self.views(given), self.views(balance)
+        gradients = [self.lay_out(gradient, None)]
+        gradients += [each.buffer(gradients[0], gradient.shape[-1]) for each in self.stretches[1:]]
+        balance = [each.buffer(gradients[0], 1) for each in self.stretches]
+        levels = self.views(gradients), self.views(balance)
         rows = levels[0][0][:, :, : self.length]
         rows.mul_(o)
         levels[1][0][:, :, : self.length] = rows.sum(-1, keepdim=True)
@@ -284,8 +284,8 @@ class Plan(NamedTuple):
         shares = [halves(share) for share in self.views(inherited)]
         for each in levels:
             for below, level, (first, second) in zip(each, each[1:], shares, strict=False):
-                left, right = halves(below)
-                target = level[:, :, : left.shape[2]]
-                torch.mul(left, first, out=target)
-                target.addcmul_(right, second)
-        return given, [each[1:-1] for each in balance]
+                first_half, second_half = halves(below)
+                target = level[:, :, : first_half.shape[2]]
+                torch.mul(first_half, first, out=target)
+                target.addcmul_(second_half, second)
+        return gradients, [each[1:-1] for each in balance]

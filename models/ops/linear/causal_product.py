@@ -185,12 +185,12 @@ class _CausalProduct(torch.autograd.Function):
         """Return outputs, last sums and level, and 1 / sums of weights, block by block."""
         o = torch.empty_like(v)
         inverse = v.new_ones(v.shape[:3], dtype=sums.dtype)
-        whole, memory = _Rows(q, k, v, keep), Memory(sums, level)
+        all_rows, memory = _Rows(q, k, v, keep), Memory(sums, level)
         memories: list[Tensor] = []
         with full_precision(q):
             for rows, size in _cut_blocks(q, maps, chunk):
                 memories.extend(memory)  # += does not compile before PyTorch 2.13
-                block = _make_block(whole.select(rows), memory, maps.at_rows(rows), size)
+                block = _make_block(all_rows.select(rows), memory, maps.at_rows(rows), size)
                 total = torch.bmm(block.phi_q, block.states)
                 if block.levels is not None:
                     total *= block.levels.past
@@ -224,14 +224,14 @@ class _CausalProduct(torch.autograd.Function):
         if dsums is None:
             dsums = torch.zeros_like(memories[0])
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        whole = _Rows(q, k, v, keep)
+        all_rows = _Rows(q, k, v, keep)
         cuts = _cut_blocks(q, maps, ctx.chunk)
         with full_precision(q):
             for index in reversed(range(len(cuts))):
                 rows, size = cuts[index]
                 block_maps = maps.at_rows(rows)
                 memory = Memory(*memories[2 * index : 2 * index + 2])
-                block = _make_block(whole.select(rows), memory, block_maps, size)
+                block = _make_block(all_rows.select(rows), memory, block_maps, size)
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
                 parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, block_maps)
                 dq, dk, dv = (

@@ -41,7 +41,10 @@ class FeatureMap(Protocol):
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
-        """Return the gradient of `x`, with the factor as a constant; may overwrite the others."""
+        """Return the gradient of `x` from `gradient`, that of its features `phi`.
+
+        The factor of the features counts as a constant. `gradient` and `phi` may be overwritten.
+        """
         ...
 
 
@@ -59,8 +62,8 @@ def rows_at_once(x: Float[Tensor, "b h l k"], features: int) -> int:
     Otherwise it is the rows of one block. Up to this size, whole sequences take less time than
     blocks on any device.
     """
-    whole = x.shape[0] * x.shape[1] * x.shape[2] * features <= CPU_BLOCK
-    return x.shape[2] if whole and x.shape[2] else block_rows(x, features)
+    fits_in_block = x.shape[0] * x.shape[1] * x.shape[2] * features <= CPU_BLOCK
+    return x.shape[2] if fits_in_block and x.shape[2] else block_rows(x, features)
 
 
 class Nonlinearity(NamedTuple):

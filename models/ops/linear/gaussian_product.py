@@ -54,9 +54,9 @@ def _widen(x: Float[Tensor, "b h l k"], *, keys: bool) -> Float[Tensor, "r l e"]
     width = x.shape[-1]
     wide = x.new_empty(*x.shape[:3], width + 2, dtype=sum_dtype(x))
     torch.mul(x, width**-0.25, out=wide[..., :width])
-    norm, one = (width + 1, width) if keys else (width, width + 1)
-    wide[..., norm] = wide[..., :width].square().sum(-1).mul_(-0.5)
-    wide[..., one] = 1
+    norm_column, ones_column = (width + 1, width) if keys else (width, width + 1)
+    wide[..., norm_column] = wide[..., :width].square().sum(-1).mul_(-0.5)
+    wide[..., ones_column] = 1
     return wide.flatten(0, 1)
 
 
@@ -89,10 +89,10 @@ class _GaussianProduct(torch.autograd.Function):
         q, k, v, keep = ctx.saved_tensors
         with full_precision(gradient):
             sides = _widen_all(q, k, v, keep)
-            given = gradient.to(sides.v.dtype).flatten(0, 1)
+            gradient_rows = gradient.to(sides.v.dtype).flatten(0, 1)
             dq, dk, dv = (torch.zeros_like(x) for x in sides)
             for rows, columns in tiles(sides.q, sides.k):
-                weights, g = sides.weights(rows, columns), given[:, rows]
+                weights, g = sides.weights(rows, columns), gradient_rows[:, rows]
                 add_product(dv[:, columns], weights.mT, g)
                 exponent = torch.bmm(g, sides.v[:, columns].mT).mul_(weights)
                 add_product(dq[:, rows], exponent, sides.k[:, columns])

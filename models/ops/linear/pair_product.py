@@ -67,11 +67,11 @@ class _Whole(NamedTuple):
 
     def weigh_rows(self, rows: slice, pairs: PairWeights, *, causal: bool) -> _WeighedRows:
         """Return the weights of the queries in `rows`."""
-        seen = slice(0, rows.stop if causal else None)
-        q, k, v = self.q[:, rows], self.k[:, seen], self.v[:, seen]
+        visible = slice(0, rows.stop if causal else None)
+        q, k, v = self.q[:, rows], self.k[:, visible], self.v[:, visible]
         weights, slope = pairs.value(torch.bmm(q, k.mT))
         if self.keep is not None:
-            weights, slope = (x.mul_(self.keep[..., seen]) for x in (weights, slope))
+            weights, slope = (x.mul_(self.keep[..., visible]) for x in (weights, slope))
         return _WeighedRows(q, k, v, weights.tril_(rows.start) if causal else weights, slope)
 
 
@@ -107,9 +107,9 @@ class _PairProduct(torch.autograd.Function):
         inverse = v.new_empty(q.shape[:3], dtype=sum_dtype(v))
         pairs = cast(PairWeights, maps.pairs)
         with full_precision(v):
-            whole = _join_heads(q, k, v, keep, pairs.scale)
+            inputs = _join_heads(q, k, v, keep, pairs.scale)
             for rows in _cut_queries(q, k, causal=causal):
-                block = whole.weigh_rows(rows, pairs, causal=causal)
+                block = inputs.weigh_rows(rows, pairs, causal=causal)
                 # A separate sum, because a product with one more column takes a third longer.
                 factor = maps.reciprocal(block.weights.sum(-1)).view(*q.shape[:2], -1)
                 total = torch.bmm(block.weights, block.v).view(*factor.shape, -1)
@@ -126,12 +126,15 @@ class _PairProduct(torch.autograd.Function):
         q, k, v, keep, o, inverse = ctx.saved_tensors
         pairs = cast(PairWeights, ctx.maps.pairs)
         with full_precision(v):
-            whole = _join_heads(q, k, v, keep, pairs.scale)
+            inputs = _join_heads(q, k, v, keep, pairs.scale)
             g = gradient.to(inverse.dtype) * inverse[..., None]
             dsums = (g * o).sum(-1, keepdim=True).flatten(0, 1)
             g, dq_blocks, sums = g.flatten(0, 1), [], None
             for rows in reversed(_cut_queries(q, k, causal=ctx.causal)):
-                block, block_gradient = whole.weigh_rows(rows, pairs, causal=ctx.causal), g[:, rows]
+                block, block_gradient = (
+                    inputs.weigh_rows(rows, pairs, causal=ctx.causal),
+                    g[:, rows],
+                )
                 dproducts = torch.baddbmm(dsums[:, rows], block_gradient, block.v.mT, beta=-1)
                 dproducts.mul_(block.slope)
                 if ctx.causal:

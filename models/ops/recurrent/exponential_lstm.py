@@ -115,10 +115,12 @@ class _ExponentialLSTM(torch.autograd.Function):
         dcell_and_total, dhidden_before = torch.stack((dcell, dtotal)), torch.zeros_like(dcell)
         cuts = list(row_slices(len(raws), TOKENS_AT_ONCE))
         for rows in reversed(cuts):
-            left, of_hidden, factors = _gate_derivatives(raws[rows], before[rows], all_states[rows])
-            masks = [None] * len(left) if has_past is None else has_past[rows].unbind(0)
+            decays, of_hidden, factors = _gate_derivatives(
+                raws[rows], before[rows], all_states[rows]
+            )
+            masks = [None] * len(decays) if has_past is None else has_past[rows].unbind(0)
             steps = zip(
-                dy[rows].unbind(0), left.unbind(0), of_hidden.unbind(0), factors.unbind(0),
+                dy[rows].unbind(0), decays.unbind(0), of_hidden.unbind(0), factors.unbind(0),
                 dx[rows].unbind(0), masks, strict=True,
             )  # fmt: skip
             for direct, decay, shares, matrix, out, mask in reversed(list(steps)):

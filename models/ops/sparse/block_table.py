@@ -241,11 +241,13 @@ def append_blocks(
     state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b g l v"], block: int
 ) -> ContinuedBlocks:
     """Return the tokens of the state and the l new tokens in their slots, and the new state."""
-    keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+    keys, values, token_count = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     length, past = k.shape[2], keys.shape[2] // block
     index = torch.arange(past + -(-length // block), device=k.device)
-    number = (seen // block - (past - 1))[:, None] + index  # of each block in the stream
-    place = (past - 1) * block + (seen % block)[:, None] + torch.arange(length, device=k.device)
+    number = (token_count // block - (past - 1))[:, None] + index  # of each block in the stream
+    place = (
+        (past - 1) * block + (token_count % block)[:, None] + torch.arange(length, device=k.device)
+    )
     table = BlockTable(
         block, place, torch.where(number >= 0, 0, -1), number, in_order=False, sight=past
     )
@@ -254,5 +256,5 @@ def append_blocks(
         table.insert(F.pad(old, (0, 0, 0, missing)), new.to(old.dtype))
         for old, new in ((keys, k), (values, v))
     )
-    moved = (seen + length) // block - seen // block
-    return ContinuedBlocks(table, keys, values, moved, seen + length)
+    moved = (token_count + length) // block - token_count // block
+    return ContinuedBlocks(table, keys, values, moved, token_count + length)

@@ -54,6 +54,8 @@ class Pairs(NamedTuple):
 def sorted_pairs(chosen: Int[Tensor, "r l t"], count: int, chunk: int) -> Pairs:
     """Return the pairs of a query and a chosen block, sorted by block and cut into chunks.
 
+    Each block begins a new chunk, so that surplus places of its last chunk stay empty.
+
     Args:
         chosen: The t different blocks on the list of each query; -1: no block.
         count: Number of blocks of a row, m.
@@ -63,16 +65,17 @@ def sorted_pairs(chosen: Int[Tensor, "r l t"], count: int, chunk: int) -> Pairs:
     device, pairs = chosen.device, length * top
     chunks_per_row = min(pairs // chunk + count, pairs, count * -(-length // chunk))
     places = chunks_per_row * chunk
-    blocks, order = chosen.flatten(1).remainder(count + 1).sort(dim=1, stable=True)  # none: m
+    # The remainder turns -1 (no block) into m, so that these pairs come last.
+    blocks, order = chosen.flatten(1).remainder(count + 1).sort(dim=1, stable=True)
     edges = torch.arange(count + 1, device=device).expand(rows, -1).contiguous()
-    first = torch.searchsorted(blocks, edges)
-    chunks = (first.diff(dim=1) + chunk - 1) // chunk
-    ends = chunks.cumsum(1)
-    index = torch.arange(chunks_per_row, device=device).expand(rows, -1).contiguous()
-    block = torch.searchsorted(ends, index, right=True).clamp_(max=count - 1)
+    first_pair = torch.searchsorted(blocks, edges)
+    chunks_of_block = (first_pair.diff(dim=1) + chunk - 1) // chunk
+    ends = chunks_of_block.cumsum(1)
+    chunk_index = torch.arange(chunks_per_row, device=device).expand(rows, -1).contiguous()
+    block = torch.searchsorted(ends, chunk_index, right=True).clamp_(max=count - 1)
     block_number = blocks.clamp(max=count - 1)
-    rank = torch.arange(pairs, device=device) - first.gather(1, block_number)
-    place = (ends - chunks).gather(1, block_number) * chunk + rank
+    rank_in_block = torch.arange(pairs, device=device) - first_pair.gather(1, block_number)
+    place = (ends - chunks_of_block).gather(1, block_number) * chunk + rank_in_block
     place = place.masked_fill_(blocks == count, places)
     row = torch.arange(rows, device=device)[:, None]
     pair = torch.full((rows, places + 1), rows * pairs, device=device)

@@ -167,9 +167,9 @@ class Blocks(_Set):
         step = max(1, elements // (self.block * self.reach))
         masked = self.causal or self.most is not None
         for first in range(0, count, step):
-            some = slice(first, min(first + step, count))
+            rectangles = slice(first, min(first + step, count))
             unclear = slice(0, self.reach if masked else 0)
-            yield Tile(some, slice(0, self.block), self.reach, unclear)
+            yield Tile(rectangles, slice(0, self.block), self.reach, unclear)
 
     def coordinates(self, device: torch.device) -> Coordinates:
         """Return the positions of queries and keys."""
@@ -218,12 +218,12 @@ class Rectangles(_Set):
         """Yield views of tokens and of their slots in the buffer, with equal shapes."""
         del keys
         slots = buffer.view(*x.shape[:2], self.classes, *buffer.shape[1:])
-        steps, rest = divmod(x.shape[2], self.classes)
-        whole = x.shape[2] - rest
-        whole_steps = x[:, :, :whole].view(*x.shape[:2], steps, self.classes, x.shape[3])
+        steps, remaining = divmod(x.shape[2], self.classes)
+        whole_length = x.shape[2] - remaining
+        whole_steps = x[:, :, :whole_length].view(*x.shape[:2], steps, self.classes, x.shape[3])
         yield whole_steps.transpose(2, 3), slots[:, :, :, :steps]
-        if rest:
-            yield x[:, :, whole:], slots[:, :, :rest, steps]
+        if remaining:
+            yield x[:, :, whole_length:], slots[:, :, :remaining, steps]
 
     def queries(self, buffer: Float[Tensor, "m c k"]) -> Float[Tensor, "m c k"]:
         """View a buffer of queries by rectangle."""

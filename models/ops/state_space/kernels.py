@@ -31,8 +31,10 @@ def vandermonde(
     dtype = torch.promote_types(torch.promote_types(c.dtype, factor.dtype), torch.float32)
     with full_precision(factor):
         inner, outer = _tables(factor.to(dtype), length)
-        left = _as_real(2 * c.to(dtype).unsqueeze(-2) * outer, conjugate=True)
-        return torch.einsum("...diq,djq->...dij", left, _as_real(inner)).flatten(-2)[..., :length]
+        weighted_powers = _as_real(2 * c.to(dtype).unsqueeze(-2) * outer, conjugate=True)
+        return torch.einsum("...diq,djq->...dij", weighted_powers, _as_real(inner)).flatten(-2)[
+            ..., :length
+        ]
 
 
 def exponential(
