@@ -55,7 +55,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"evaluate_splits": ["train"]}, "evaluate_splits"),
         (
             {"amounts": [1.5], "method": CompressionMethod.shared_heads},
-            "at most 1, which is exact: got 1.5",
+            "at most 1: got 1.5",
         ),
         ({"temperature": 0.0, "method": CompressionMethod.distillation}, "temperature"),
         ({"taught_share": 2.0, "method": CompressionMethod.distillation}, "share must be from 0"),
