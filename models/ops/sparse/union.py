@@ -184,7 +184,7 @@ class UnionAttention(torch.autograd.Function):
                 numbers_buffer = _fill_buffer(keyset, numbers, keys=False)
                 for tile in data.tiles():
                     g = data.some_queries(gradient_buffer, tile)
-                    log_sum, dot = data.some_queries(numbers_buffer, tile).split(1, dim=-1)
+                    log_sum, dot = torch.split(data.some_queries(numbers_buffer, tile), 1, dim=-1)
                     weights = data.scores(tile).sub_(log_sum).exp2_()
                     dscores = torch.bmm(g, data.some_keys(data.v, tile).mT)
                     dropped_weights = weights
