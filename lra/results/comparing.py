@@ -132,7 +132,11 @@ def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
 
 
 def _read_settings(frame: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Return the options, columns and some labels of each cell as text, by key and dotted name."""
+    """Return the options, columns and some labels of each cell as text, by key and dotted name.
+
+    Options below `TRAININGS` hold keys of other cells, which the user did not set, so they are
+    dropped. The setting `model` is the family: the column `model` may contain a label of the user.
+    """
     settings: Settings = {}
     of_models = frame[frame["baseline"] == ""]
     columns = [column for column in CELL_COLUMNS if column != "model"]

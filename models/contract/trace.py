@@ -150,7 +150,19 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return new[0] if made.kind is Tensor else made.kind(new)
 
     def _first(self, func: Any, args: Any, kwargs: Any, key: Any) -> object:
-        """Ask PyTorch for the outputs of an operator; remember them where this is safe."""
+        """Run an operator that was not met before, and remember how to imitate its outputs.
+
+        An operator that writes into an argument is imitated by returning that argument, unless it
+        resizes it. Any other is imitated by new tensors of the same shapes, strides and dtypes. This
+        is safe only if each output is an ordinary tensor without contents that has its memory for
+        itself; else the operator runs again the next time.
+
+        Args:
+            func: The operator.
+            args: Its arguments by place.
+            kwargs: Its arguments by name.
+            key: What identifies the operator with the shapes of its arguments; (): nothing does.
+        """
         changed = _changed(func)
         before = [tensor.shape for tensor in _tensors((args, kwargs))]
         out = func(*args, **kwargs)
@@ -171,7 +183,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key and _is_new(func) and isinstance(out, Tensor | tuple | list):
             parts = [out] if isinstance(out, Tensor) else out
             plain = all(part is None or _plain(part) for part in parts)
-            if plain and len({p.untyped_storage()._cdata for p in results}) == len(results):
+            memories = {part.untyped_storage()._cdata for part in results}
+            if plain and len(memories) == len(results):
                 like = tuple(
                     None if part is None else (part.shape, part.stride(), part.dtype)
                     for part in parts

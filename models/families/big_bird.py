@@ -223,7 +223,17 @@ class BigBirdCore(nn.Module):
         *,
         causal: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Let the queries of the tokens at `position` attend to all visible keys."""
+        """Let some queries attend to all keys that `visible` and `causal` leave them.
+
+        Args:
+            q: The queries of l chosen tokens.
+            k: The keys of all s tokens.
+            v: The values of all s tokens.
+            position: The indices of the chosen tokens; only the bias of distances depends on them.
+            visible: The keys that each query may attend to; None: all.
+            causal: Whether query i, counted among the l, attends to keys 0 to i alone. The caller
+                sets it only where the queries are all tokens from the first one on.
+        """
         bias = None
         if self.slopes is not None:
             keys = torch.arange(k.shape[2], device=q.device)

@@ -241,7 +241,13 @@ COMBINE: dict[int, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 def _place_tokens(
     levels: list[_Level], sizes: list[Int[np.ndarray, " _"]], values: list[UInt8[np.ndarray, " _"]]
 ) -> RaggedRows:
-    """Write the tokens of all trees one after another; return them with the values of the roots."""
+    """Write the tokens of all trees one after another; return them with the values of the roots.
+
+    Args:
+        levels: The nodes of all trees by depth, from the roots down.
+        sizes: By depth, the number of tokens in the subtree of each node.
+        values: By depth, the value of each node.
+    """
     offsets = np.concatenate(([0], np.cumsum(sizes[0], dtype=np.int64)))
     tokens = np.empty(int(offsets[-1]), np.uint8)
     position = offsets[:-1]  # of the first token of each node's subtree
@@ -251,10 +257,11 @@ def _place_tokens(
             break
         opening = position[level.operators]
         tokens[opening + sizes[depth][level.operators] - 1] = CLOSE
-        # A child is placed after its parent's operator and the tokens of its earlier siblings.
-        before = np.cumsum(sizes[depth + 1], dtype=np.int64) - sizes[depth + 1]
-        first = before[_starts(level.arity)]
-        position = np.repeat(opening + 1 - first, level.arity) + before
+        # A child begins after its parent's operator and the subtrees of its earlier siblings.
+        # Their tokens: those before the child in its whole level, less those before its family.
+        before_child = np.cumsum(sizes[depth + 1], dtype=np.int64) - sizes[depth + 1]
+        before_family = before_child[_starts(level.arity)]
+        position = np.repeat(opening + 1 - before_family, level.arity) + before_child
     return RaggedRows(tokens, offsets, values[0])
 
 

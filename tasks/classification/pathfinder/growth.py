@@ -209,16 +209,24 @@ def _first_dash(kind: DashShape, turn: float) -> Way:
 def _stamp(
     kind: DashShape, turn: float, start: tuple[int, int]
 ) -> tuple[int, tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
-    """Return `corner`, `ink`, space and `left` (see `Way`) of a dash that begins at `start`."""
+    """Return `corner`, `ink`, space and `left` (see `Way`) of a dash that begins at `start`.
+
+    The pictures of the dash and of its space are padded by `kind.margin` pixels on each side, so
+    that there is room for the dilation of the space by as many pixels.
+    """
     levels, space = (
         np.pad(part, kind.margin) for part in dash(turn, kind.dash, kind.thickness, kind.margin)
     )
     half = len(space) // 2
     row, column = start
     corner = _flat(kind, (row - half, column - half))
-    long, short = ((levels * (contrast / FULL)).astype(np.float32) for contrast in kind.contrasts)
+    # The ink of a dash in a long snake, and in one of the short distractors.
+    ink_of_long, ink_of_short = (
+        (levels * (contrast / FULL)).astype(np.float32) for contrast in kind.contrasts
+    )
+    # What the dash leaves free for other dashes, and, with more distance, for their ends.
     left = FULL - np.stack([space, grey_dilation(space, kind.margin)])
-    return corner, (long, short), space, left
+    return corner, (ink_of_long, ink_of_short), space, left
 
 
 def _avoided(kind: DashShape, turn: float) -> list[tuple[int, int]]:
