@@ -153,9 +153,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operator that was not met before, and remember how to imitate its outputs.
 
         An operator that writes into an argument is imitated by returning that argument, unless it
-        resizes it. Any other is imitated by new tensors of the same shapes, strides and dtypes. This
-        is safe only if each output is an ordinary tensor without contents that has its memory for
-        itself; else the operator runs again the next time.
+        resizes it. Any other is imitated by new tensors of the same shapes, strides and dtypes.
+        This is safe only if each output is an ordinary tensor without contents that has its memory
+        for itself; else the operator runs again the next time.
 
         Args:
             func: The operator.
