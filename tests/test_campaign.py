@@ -98,7 +98,7 @@ FAULTS = {
     "has 2 files of rows": lambda path: shutil.copy(path, path.with_name("rows-def456.jsonl")),
     "rows twice": lambda path: path.write_text(path.read_text() * 2),
     "rows differ": lambda path: path.write_text(path.read_text().replace("0.5", "0.25")),
-    "torn": lambda path: path.write_text(path.read_text()[:-9]),
+    "the last line is incomplete": lambda path: path.write_text(path.read_text()[:-9]),
     "more files": lambda path: path.with_name(".rows-abc123.jsonl.x.1.00000000.tmp").touch(),
     "lacks files": lambda path: path.with_name("environment-abc123.json").unlink(),
     "claims are left": lambda path: (claims_of(path) / path.parent.name).touch(),
