@@ -234,7 +234,7 @@ def typed_object(found: Any, wanted: Types) -> dict[str, Any]:
         NoJson: `found` is no object, or one of its values is missing or has another type.
     """
     if type(found) is not dict:
-        raise NoJson(f"holds a {type(found).__name__}; wanted an object")
+        raise NoJson(f"holds a {type(found).__name__}; wanted a JSON object")
     for name, kind in wanted.items():
         kinds = kind if isinstance(kind, tuple) else (kind,)
         if not any(_has_type(found.get(name), allowed) for allowed in kinds):

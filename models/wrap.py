@@ -384,7 +384,8 @@ def _parse_growth(key: str, text: str) -> Growth:
     match = re.fullmatch(r"1|n(?:\^(\d+(?:\.\d+)?))?", power.replace("²", "^2"))
     if match is None:
         raise ValueError(
-            f"{key}: got {short_repr(text)}; wanted a growth, such as 1, n, n log n, n^1.5 or n^2"
+            f"{key}: got {short_repr(text)}; wanted the growth with the length n, such as 1, n, "
+            "n log n, n^1.5 or n^2"
         )
     return Growth(0.0 if power == "1" else float(match[1] or 1.0), log=log)
 

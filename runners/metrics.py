@@ -99,19 +99,19 @@ METRICS: dict[str, Metric] = {
         "span of each layer, for learned or full spans (label spans)"),
     "attention_distance": _metric("token", None, "mean distance |q - j| between query q and key j, "
         "weighted by attention, for one layer and head"),
-    "attention_within": _metric("fraction", None, "fraction of attention to keys that are at most "
-        "so many tokens away as the label within says, for one layer and head"),
+    "attention_within": _metric("fraction", None, "fraction of attention to keys at a distance of "
+        "at most W tokens, for one layer and head; the label within is W"),
     "attention_entropy": _metric("nat", None, "mean entropy of the attention weights of a query, "
         "for one layer and head", least=0.0),
-    "attention_map": _metric("fraction", None, "mean weight that queries in one square of the map "
-        "give to keys in the same square; samples have the weights of all squares in this row; "
-        "labels layer, row, positions (size of a square)"),
+    "attention_map": _metric("fraction", None, "mean attention that the queries of one block of "
+        "positions give to the keys of the same block; samples have their attention to every "
+        "block; labels layer, row (the block), positions (its size)"),
     "singular_value_share": _metric("fraction", None, "sum of the largest quarter of all singular "
         "values of an attention matrix, divided by the sum of all; samples have the same for the "
         "largest 1/64, 2/64, …; labels layer and head"),
-    "projection_energy": _metric("fraction", None, "fraction of the squared singular values of W_Q "
-        "W_K^T in a quarter of its dimensions; samples have the fractions in 1, 2, … dimensions; "
-        "labels layer and head"),
+    "projection_energy": _metric("fraction", None, "sum of the largest quarter of all nonzero "
+        "squared singular values of W_Q W_K^T, divided by the sum of all; samples have the same "
+        "for the largest 1, 2, …; labels layer and head"),
     "kernel_weight": _metric("fraction", None, "mean weight that a convolution gives to the "
         "current token; samples have the weights of all positions, and the label left counts those "
         "before it; labels layer, head, left"),
@@ -122,9 +122,9 @@ METRICS: dict[str, Metric] = {
         "score", least=-1.0, most=1.0),
     "substitution_correlation": _metric("1", True, "correlation of attention_similarity with the "
         "BLOSUM62 score, over pairs of amino acids", least=-1.0, most=1.0),
-    "keys_seen": _metric("token", None, "number of keys that one query attends to; samples say, "
-        "for each key, how many keys have the same weight (0: the key is hidden); labels layer, "
-        "head, row, same"),
+    "keys_seen": _metric("token", None, "number of keys that one query attends to; samples have, "
+        "for each key, the number of keys with the same weight (0: the query does not attend to "
+        "this key); labels layer, head, row, same"),
     "source_accuracy": _metric("fraction", True, "accuracy of the model from which the weights "
         "were copied"),
     "source_loss": _metric("nat", False, "loss of the model from which the weights were copied"),
@@ -140,7 +140,7 @@ METRICS: dict[str, Metric] = {
     "compressed_time": _metric("s", False, "time of one forward pass of the compressed model, as "
         "the median of samples"),
     "whole_time": _metric("s", False, "time of one forward pass of the uncompressed model, "
-        "measured interleaved with the other"),
+        "measured interleaved with the compressed one"),
     "compressed_time_ratio": _metric("ratio", False, "time of the compressed model, divided by "
         "that of the uncompressed model, from paired samples"),
     # the training run
@@ -164,8 +164,8 @@ METRICS: dict[str, Metric] = {
     # of stored rows alone: no runner measures it any more
     "fitting_length": _metric("token", True, "longest sequence for which a training step fits into "
         "the memory of its processes"),
-    "initial_parameters": _metric("1", None, "number of parameters with the same origin of their "
-        "first values (label origin)"),
+    "initial_parameters": _metric("1", None, "number of parameters whose first values have the "
+        "same origin (label origin)"),
     # cost at one length
     "time": _metric("s", False, "time of one forward pass or training step (column mode), as the "
         "median of samples"),
@@ -228,8 +228,8 @@ METRICS: dict[str, Metric] = {
         "first new token"),
     "token_time": _metric("s", False, "median time to write one more token of each text in the "
         "batch"),
-    "token_time_percentile": _metric("s", False, "a percentile of the times of single tokens "
-        "(label percentile)"),
+    "token_time_percentile": _metric("s", False, "a percentile of the times to write one more "
+        "token (label percentile)"),
     "prefill_peak_tensor_bytes": _metric("B", False, "largest number of bytes that tensors use at "
         "one moment of the prefill"),
     "state_bytes": _metric("B", False, "bytes of the state that a batch needs from one token to "
@@ -250,8 +250,9 @@ METRICS: dict[str, Metric] = {
         "that of the exact output", least=0.0, most=1e30),
     "matrix_error": _metric("ratio", False, "relative error of the attention matrix: output_error "
         "with the identity as values", least=0.0, most=1e+30),
-    "topk_mass_recall": _metric("fraction", True, "fraction of the exact weight of the k heaviest "
-        "keys that is recovered (label k)"),
+    "topk_mass_recall": _metric("fraction", True, "fraction of the exact attention to the k "
+        "heaviest keys of a query that the approximation also gives to them, counted for each key "
+        "up to its exact weight (label k)"),
     "core_time": _metric("s", False, "time of one pass of the attention function alone, as the "
         "median of samples"),
     "core_time_ratio": _metric("ratio", False, "time of the attention function, divided by that of "

@@ -134,9 +134,10 @@ def check_repeats(task: Task) -> TaskFinding:
         if fingerprint(islice(_batches(task, split), MANY))
         != fingerprint(islice(_batches(task, split), MANY))
     ]
-    detail = "the same arguments give the same batches"
+    detail = "two calls with the same arguments give the same batches"
     if differing:
-        detail = f"the same arguments give other batches of {', '.join(differing)}"
+        names = ", ".join(differing)
+        detail = f"two calls with the same arguments give different batches of {names}"
     return TaskFinding("repeats", not differing, detail)
 
 
@@ -337,7 +338,7 @@ def check_baselines(task: Task) -> TaskFinding:
             outcomes = baseline.outcomes
             if outcomes is None:
                 if task.spec.metric not in {"accuracy", *baseline.measures}:
-                    faults.append(f"{baseline.name} has neither outcomes nor {task.spec.metric}")
+                    faults.append(f"{baseline.name}: neither outcomes nor {task.spec.metric}")
             elif len(outcomes) != number:
                 faults.append(f"{baseline.name}: {number} examples have {len(outcomes)} outcomes")
             elif abs(float(outcomes.double().mean()) - baseline.accuracy) > 1e-9:

@@ -222,7 +222,7 @@ def _merge_directions(findings: "list[Finding]") -> "list[Finding]":
     }
     if "bidirectional.traits" not in repeated:
         return findings
-    detail = "this mixer reads earlier tokens only, so the results are the same as for causal"
+    detail = "this mixer reads earlier tokens only, so these checks are those of the causal form"
     first = findings[0]._replace(check="bidirectional", detail=detail, applies=False)
     *rest, last = (finding for finding in findings if finding.check not in repeated)
     return [first, *rest, last._replace(detail="the mixer works, and reads earlier tokens only")]

@@ -254,7 +254,7 @@ class SlurmEngine:
         kinds = [kind for part in there for kind in part.kinds]
         names = ",".join(part.name for part in there)
         if not kinds:
-            raise ConfigError(f"cluster.partition: {names} has no nodes; choose another")
+            raise ConfigError(f"cluster.partition: {names} has no nodes; choose another partition")
         if group.resources.gpus > need.gpus:
             raise ConfigError(
                 f"cluster.gpus: got {need.gpus}; wanted {group.resources.gpus} or more, which a "

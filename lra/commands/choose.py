@@ -48,8 +48,8 @@ RANKED = {
     "token": "the forecast time to generate one more token after a text of this length",
     "state": "the size in bytes of the state after reading one text; models that have no state "
     "are listed last",
-    "quality": "scores from papers, then scores from rows; the notes name their settings, which "
-    "differ",
+    "quality": "scores from papers first, then scores from rows; the notes name the settings, "
+    "which differ between scores",
 }
 UNKNOWN = "–"
 LEGEND = {

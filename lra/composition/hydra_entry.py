@@ -299,7 +299,7 @@ def _list_command_runs(
     runs = _list_combinations(composer, flags, hydra, parsed)
     requested = "hydra.mode=MULTIRUN" in composer.of_hydra
     if len(runs) > 1 and not requested:
-        note = f"{preset} is a sweep of {number_of(len(runs), 'run')}, as with -m"
+        note = f"{preset} is a sweep of {number_of(len(runs), 'run')}, even without -m"
         composer.notes[f"{note}; --run makes one run of it"] = None
     return runs, True, None
 

@@ -12,7 +12,10 @@ from lra.conf.short_values import LONGEST_REASON, short
 from lra.errors import OTHER_OPTIONS, ConfigError, near
 from lra.runners.records import Memo
 
-OF_KINDS = "the files have a mapping or a list at this key; wanted a value of the same kind"
+OF_KINDS = (
+    "the files have a mapping or a list at this key, which `lra run --cfg job` prints; wanted a "
+    "value of the same kind"
+)
 
 
 def is_plain(value: Any) -> bool:

@@ -291,7 +291,8 @@ class Executor:
         (running,) = cells
         cell, outcome = running.cell, self.outcome
         if succeeded and running.probed is not None:
-            self.board.advance(cell, Progress(phase="waiting for other runs of its comparison"))
+            waiting = Progress(phase="waiting for the runs with which it is compared")
+            self.board.advance(cell, waiting)
             return
         if not ending.interrupted:
             labels = NO_DATA if ending.no_data else {}

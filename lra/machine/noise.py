@@ -203,7 +203,8 @@ def _write_lines(
         f"lra timed two equal calls of {threads} threads alternately. The table shows the factor "
         "within which the",
         f"medians of {', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} samples agree in "
-        f"{LEVEL:.0%} of cases. A ratio that is closer to 1 shows no difference.",
+        f"{LEVEL:.0%} of cases. A ratio of two times that is closer "
+        "to 1 than this factor shows no difference.",
         "",
         table(rows, indent=""),
         "",

@@ -193,7 +193,7 @@ def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) ->
         yield f"the data of this run are missing ({legible(str(lacking), LONGEST_REASON)})"
     if packages := planned.run.runner.lacking(planned.run.model):
         yield (
-            "a part of this run becomes a row that says which package is missing "
+            "one part of this run cannot be executed; its row says which package is missing "
             f"({legible(packages, LONGEST_REASON)})"
         )
     sources = planned.trainings.values()

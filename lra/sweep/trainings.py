@@ -133,5 +133,6 @@ def missing_weights(cell: Cell, store: Store) -> str | None:
         row for row in store.rows_of(cell) if row["status"] != Status.ok
     ]
     if failed:
-        return f"this training ended as {failed[0]['status']}: {failed[0]['reason']}"
+        status, reason = failed[0]["status"], failed[0]["reason"]
+        return f"this training ended with the status {status}: {reason}"
     return "this training saved no weights"

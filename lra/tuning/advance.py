@@ -302,8 +302,8 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
             f"{name} ({', '.join(map(str, sorted(unequal[name])))})" for name in differing
         )
         of_options = differing == ["searched options"]
-        spent = ("; all arms have equally many trials for these options") if of_options else ""
-        yield "unequal_budgets", f"arms differ in {counts_text}{spent}"
+        spent = "; an arm with more options has no more trials" if of_options else ""
+        yield "unequal_budgets", f"the compared arms differ in {counts_text}{spent}"
 
 
 def finished_count(trials: Sequence[Trial]) -> int:

@@ -30,8 +30,8 @@ def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
         )
     if given and state is not None:
         raise ValueError(
-            f"a state can continue only rows without {', '.join(given)}: got a state and a layout "
-            "with it; pass one of them"
+            f"a state can continue only rows whose layout has no {', '.join(given)}: got a state "
+            "and such a layout; pass one of the two"
         )
     return PLAIN._replace(**given)
 

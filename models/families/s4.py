@@ -113,8 +113,8 @@ class S4(StateSpace):
             )
         if number < 1 or width % number:
             raise ValueError(
-                "independent (the number of different A and B, which channels use in turn) must "
-                f"divide width: got independent={number}, width={width}"
+                "independent (the number of different pairs of A and B, which the channels share) "
+                f"must divide width: got independent={number}, width={width}"
             )
         check_steps(self.step_min, self.step_max)
         limit = inf if self.input_limit is None else self.input_limit

@@ -131,8 +131,8 @@ class SGConv(Family):
         super().__init__()
         if stretch < 1 or stretch & (stretch - 1):
             raise ValueError(
-                "stretch, the growth of the kernel's pieces, must be a power of two: got "
-                f"{stretch}; use 1, 2, 4 or 8"
+                "stretch, the number of lags per parameter of the kernel's first piece, must be a "
+                f"power of two: got {stretch}; use 1, 2, 4 or 8"
             )
         if not 0 < decay_min <= decay_max:
             raise ValueError(

@@ -293,8 +293,8 @@ def _find_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"{path.with_name('config.json')}: got "
-            f"{form.config_keys['activation']}={short_repr(activation)}; this backbone has "
-            f"{', '.join(ACTIVATIONS)}"
+            f"{form.config_keys['activation']}={short_repr(activation)}; wanted one of the "
+            f"activations of this backbone: {', '.join(ACTIVATIONS)}"
         )
     heads = {"heads": settings["heads"]} if "heads" in settings else {}
     return heads | {
@@ -321,7 +321,7 @@ def _read_config(path: Path, form: _Format) -> dict[str, Any]:
     for name, wanted in form.plain.items():
         if node.get(name, wanted) != wanted:
             raise ValueError(
-                f"{path}: got {name}={short_repr(node[name])}; this backbone supports only "
-                f"{name}={wanted!r}"
+                f"{path}: got {name}={short_repr(node[name])}; wanted {name}={wanted!r}, the "
+                "only value that this backbone supports"
             )
     return {ours: node[theirs] for ours, theirs in form.config_keys.items() if theirs in node}

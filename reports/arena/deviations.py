@@ -9,7 +9,7 @@ from lra.reports.labels import names_in
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.table import Column, Entry, Table
 
-UNSTORED = "the rows lack the explanation of this setting"
+UNSTORED = "the rows do not say why this setting differs"
 CHANGED = "an argument of the command, or its preset, changed this setting"
 SHARED_SETTINGS = (
     "the protocol's source did not train these models, so they use its settings for all models"

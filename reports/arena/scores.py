@@ -215,7 +215,9 @@ def _best_score(rows: pd.DataFrame) -> Entry:
     notes = best_score.notes
     if len(scores) > 1:
         lengths = ", ".join(f"{n:,}" for n in scores)
-        notes += (f"best_of_lengths: the score at length {best:,} is the best of {lengths}",)
+        notes += (
+            f"best_of_lengths: the score at length {best:,} is the best of those at {lengths}",
+        )
     return replace(best_score, notes=notes, facts=facts)
 
 

@@ -247,7 +247,7 @@ def _speed_entry(reference: str, point: CostPoint) -> Entry:
     if ratio is None:
         return _entry_without_pair(point, reference)
     if ratio.value is None:
-        return mark(ratio, f"this is the failure of {reference_name(reference, {})}")
+        return mark(ratio, f"there is no ratio, because {reference_name(reference, {})} failed")
     interval = invert(ratio.interval())
     facts: Facts = {"pairs": len(ratio.samples), "batch_size": point.batch_size or ""}
     contains_1 = interval is not None and interval.low <= 1.0 <= interval.high
@@ -291,7 +291,7 @@ def _memory_ratio(reference: str, point: CostPoint) -> Entry:
     if ratio is None:
         return _entry_without_pair(point, reference) if point.time.ok else mark(point.time)
     if ratio.value is None:
-        return mark(ratio, f"this is the failure of {reference_name(reference, {})}")
+        return mark(ratio, f"there is no ratio, because {reference_name(reference, {})} failed")
     return Entry(text=significant(ratio.value, 2), value=ratio.value)
 
 

@@ -120,7 +120,7 @@ class AttentionMaps(TrainedRunner):
         titles = {
             "attention_distance": "distance",
             "singular_value_share": "largest quarter of singular values",
-            "projection_energy": "energy in a quarter of dimensions",
+            "projection_energy": "energy in the largest quarter of dimensions",
             "substitution_correlation": "correlation with the substitution matrix",
         }
         parts = []

@@ -179,7 +179,9 @@ def _evaluate_source(
 
         def check_stop() -> None:
             if stop.is_set():
-                raise Interrupted("stopped while evaluating the source, before the first step")
+                raise Interrupted(
+                    "stopped while evaluating the source model, before the first step"
+                )
 
         with phase_prefix("source"), autocast(hardware):
             scores = evaluate(

@@ -264,7 +264,9 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
         rows.append(row)
     if any(has_space) and not all(has_space):
         number = has_space.index(False) + 2
-        raise DamagedFile(f"{path}, line {number}: the row before was the last one; {advice}")
+        raise DamagedFile(
+            f"{path}, line {number}: the row before this line is marked as the last one; {advice}"
+        )
     return rows
 
 

@@ -72,7 +72,8 @@ class Checkpoints:
             except atomic.StorageRefused:
                 raise
             except DAMAGED as error:
-                log.warning("%s cannot be read (%s); lra tries the state before it", path, error)
+                advice = "lra tries the state that was saved before it"
+                log.warning("%s cannot be read (%s); %s", path, error, advice)
                 continue
             yield path, state
 

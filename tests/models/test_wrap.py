@@ -346,7 +346,7 @@ def needing(x, position_embeddings, mask=None):
         (
             Seen,
             {"mask": "keep", "causal": True, "operations": "n2"},
-            "operations: got 'n2'; wanted a growth, such as 1, n, n",
+            "operations: got 'n2'; wanted the growth with the length n, such as 1, n, n",
         ),
         (Seen, {"causal": True, "mask": "boolean"}, "mask: got 'boolean'|'boolean'"),
     ],

@@ -26,7 +26,7 @@ def test_every_preset_runs_as_a_whole_and_lists_its_cells_without_data(
     alone = found(f"+experiment={name}")
     said = capsys.readouterr().err
     assert len(alone) > 1
-    whole = f"lra: +experiment={name} is a sweep of {len(alone)} runs, as with -m; --run makes one"
+    whole = f"lra: +experiment={name} is a sweep of {len(alone)} runs, even without -m; --run"
     if alone[0].searched is not None:
         whole = f"lra: +experiment={name} is a search with {len(alone)} arms; --run makes one"
     assert whole in said

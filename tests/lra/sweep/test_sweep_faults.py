@@ -156,7 +156,7 @@ def test_what_needs_a_training_that_could_not_be_built(constructor, tmp_path):
     else:
         assert status["train"][0] == "crashed"
         assert status["span"][0] == "skipped"
-        assert "this training ended as crashed: KeyError" in status["span"][1]
+        assert "this training ended with the status crashed: KeyError" in status["span"][1]
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_what_a_search_will_be_marked_with_is_told_before_it_runs(
         assert main([*command, *words]) == code
         said = capsys.readouterr()[code and 1]
         assert "search: seeds reused: seed 0 was used both to choose and to score" in said
-        assert "(1, 2); all arms have equally many trials for these options" in said
+        assert "(1, 2); an arm with more options has no more trials" in said
 
 
 def test_a_choice_is_transferred_with_what_differs(

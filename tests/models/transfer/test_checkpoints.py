@@ -158,10 +158,10 @@ def test_a_config_beside_the_file_says_what_tensors_do_not(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ({"activation_function": "relu"}, "activation_function='relu'; this backbone has gelu"),
+        ({"activation_function": "relu"}, "activation_function='relu'; wanted one of .*: gelu"),
         (
             {"scale_attn_by_inverse_layer_idx": True},
-            "scale_attn_by_inverse_layer_idx=True; this backbone supports only .*=False",
+            "scale_attn_by_inverse_layer_idx=True; wanted .*=False, the only",
         ),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_config_of_another_function_is_refused(
         read_checkpoint(written(tmp_path, gpt2_tensors(), **told))
 
 
-@pytest.mark.parametrize(("text", "words"), [("{", "not JSON"), ("[1]", "wanted an object")])
+@pytest.mark.parametrize(("text", "words"), [("{", "not JSON"), ("[1]", "wanted a JSON object")])
 def test_a_config_that_is_none(text: str, words: str, tmp_path: Path) -> None:
     path = written(tmp_path, gpt2_tensors())
     (tmp_path / "config.json").write_text(text)

@@ -116,7 +116,7 @@ def test_one_file_of_several_and_what_is_missing(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("{", "not JSON"),
-        ("[]", "wanted an object"),
+        ("[]", "wanted a JSON object"),
         ("{}", "names no files in the same folder"),
         ('{"weight_map": {"a": "../a.safetensors"}}', "names no files in the same folder"),
         ('{"weight_map": {"a": 3}}', "names no files in the same folder"),

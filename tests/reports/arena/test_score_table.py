@@ -151,7 +151,9 @@ def test_the_best_length_of_text_counts_and_is_named() -> None:
     assert [row.title for row in table.rows][::2] == ["softmax", "linear"]
     best = cell(table, "softmax", "text")
     assert (best.value, best.facts["length"], best.rank) == (0.66, 3000, 1)
-    assert best.notes == ("best_of_lengths: the score at length 3,000 is the best of 1,000, 3,000",)
+    assert best.notes == (
+        "best_of_lengths: the score at length 3,000 is the best of those at 1,000, 3,000",
+    )
     assert cell(table, "linear", "text").facts["length"] == 1000
     assert "at lengths 1,000, 3,000 (in the paper: 1,000, 2,000, 3,000, 4,000)" in table.caption
     assert "chosen on the test split" in table.caption

@@ -90,7 +90,7 @@ def test_failures_are_marks_with_reasons(make: SimpleNamespace) -> None:
     table = efficiency_table(points(make.frame(*rows)), "step")
     assert entry(table, "speed", "linear", 1).text == "skipped"
     assert entry(table, "speed", "linear", 1).notes == (
-        "this is the failure of softmax",
+        "there is no ratio, because softmax failed",
         "step_limit_s=10",
     )
     for section in ("speed", "sequences", "MiB", "memory relative"):
