@@ -102,18 +102,18 @@ class BackboneConfig:
     """Tokens that a state remembers in training, for tasks with a state from batch to batch; None =
     the task's number."""
     evaluation_memory: int | None = None
-    """Tokens that it remembers in evaluation; None = as in training."""
+    """Tokens that a state remembers in evaluation; None = as in training."""
     pooling: Pooling = Pooling.cls
     """Pooling of models with one answer for a sequence."""
     padding: Padding = Padding.masked
     cls_keep: ClsKeep = ClsKeep.always
-    """Only for pooling=cls with padding=masked."""
+    """Whether mixers treat the CLS vector as a real token; only for pooling=cls, padding=masked."""
     interaction: Interaction = Interaction.nli
-    """Only for the pair head."""
+    """How the vectors a and b of two texts are joined; only for tasks of pairs."""
     dropout: float = 0.0
     """Dropout after the mixer (before a gated residual), inside the network and after it."""
     tied_dropout: bool = False
-    """Whether this dropout removes a channel at all positions of a sequence (as in S4)."""
+    """Whether `dropout` removes a channel at all positions of a sequence (as in S4)."""
     activation_dropout: float | None = None
     """Dropout inside the network, after its activation; None = `dropout`."""
     embedding_dropout: float = 0.0
@@ -130,14 +130,14 @@ class BackboneConfig:
     """Width of the table of ids, which a linear map projects to `width`; a tied head projects its
     input to this width first (ALBERT, arXiv:1909.11942). None = `width`, without a map."""
     tied_embeddings: bool = True
-    """Whether the head uses the embedding for its answers. Like the next three, only for models
-    that answer with tokens."""
+    """Whether the head uses the embedding for its answers. This option and those of the softmax are
+    only for models that answer with tokens."""
     softmax: Softmax = Softmax.full
     softmax_cutoffs: list[int] = field(default_factory=lambda: [20_000, 40_000, 200_000])
     """First ids of the groups of rarer ids, for softmax=adaptive and embedding=adaptive. Ids must
     be sorted by frequency."""
     softmax_shrink: float = 4.0
-    """Factor by which each further group is narrower; 1: equal widths."""
+    """Factor by which each group of rarer ids is narrower than the one before; 1: equal widths."""
     softmax_dropout: float = 0.0
     """Dropout after the projection to each group of rarer ids, for softmax=adaptive."""
     initial_deviation: float | None = None
@@ -149,9 +149,9 @@ class BackboneConfig:
     """Hidden layers of the classifier: 0 = one linear map; 2 = a second layer of half that
     width."""
     head_activation: FeedForward = FeedForward.relu
-    """Activation after each hidden layer."""
+    """Activation after each hidden layer of the classifier."""
     head_dropout: float = 0.0
-    """Dropout in each hidden layer, before its activation."""
+    """Dropout in each hidden layer of the classifier, before its activation."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for values out of range, contradictions, and options without effect."""

@@ -85,8 +85,8 @@ class SGConv(Family):
 
     Args:
         kernel: Parametrisation of the kernel.
-        smallest: Number of parameters of each piece, which is also the number of lags of the first
-            piece.
+        smallest: Number of parameters of each piece; the first piece has `smallest` times
+            `stretch` lags.
         stretch: Number of lags per parameter of the first piece, a power of two.
         init: Initial values of the pieces.
         decay: Whether weights decay from piece to piece, or from lag to lag.

@@ -25,7 +25,7 @@ class Timing:
     warmup_steps: int = 2
     timed_steps: int = 10
     long_step_s: float = 0.5
-    """If one call takes more seconds, only `long_timed_steps` samples are timed."""
+    """If one call takes more seconds than this, only `long_timed_steps` samples are timed."""
     long_timed_steps: int = 5
     repeat_limit_s: float = REPEAT_LIMIT_S
     """Seconds for repeating samples that other processes disturbed; 0: no sample is repeated."""

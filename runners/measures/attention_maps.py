@@ -83,7 +83,7 @@ class AttentionMaps(TrainedRunner):
     within: list[int] = field(default_factory=lambda: [1, 5, 15])
     """For locality: distances from a token within which its attention is summed."""
     map_cells: int = 32
-    """For locality: the average map has at most so many squares along each side."""
+    """For locality: the average map has at most this many squares along each side."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""

@@ -50,7 +50,7 @@ class AttentionMass(TrainedRunner):
     segments: int = 64
     """How many segments of each text are read with full memories."""
     batch_size: int = 8
-    """The split is cut into so many texts, which are read in parallel."""
+    """The split is cut into this many texts, which are read in parallel."""
     buckets: int = 6
     """Number of buckets of each region; their sizes differ by at most one key."""
 

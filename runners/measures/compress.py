@@ -127,7 +127,7 @@ class Compress(Timing, TrainedRunner):
     """Whether sparsity rises during the first three quarters of fine-tuning; False: weights are
     pruned before it."""
     prune_every: int = 10
-    """Gradual pruning chooses the pruned weights again after so many steps."""
+    """Gradual pruning chooses the pruned weights again each time after this many steps."""
     form: Int8Form = Int8Form.weight_only
     student_layers: int | None = None
     """How many layers of the trained model the student copies; None: half of them."""

@@ -87,14 +87,14 @@ class Decode(Runner):
     """Logits are divided by this number before a token is drawn; with 0, the most likely token is
     taken."""
     top_k: int | None = None
-    """A token is drawn from so many most likely tokens; None: from all tokens."""
+    """A token is drawn from this many most likely tokens; None: from all tokens."""
     long_call_s: float = 0.5
-    """A call that takes more seconds is timed without warm-up."""
+    """A call that takes more seconds than this is timed without warm-up."""
     repeat_limit_s: float = REPEAT_LIMIT_S
     """Seconds for repeating samples that other processes disturbed; 0: no sample is repeated."""
     token_limit_s: float | None = 30.0
-    """If one token after the context takes more seconds, tokens are not timed, and a row says
-    so."""
+    """If one token after the context takes more seconds than this, tokens are not timed, and a row
+    says so."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""

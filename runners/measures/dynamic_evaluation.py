@@ -60,9 +60,9 @@ class DynamicEvaluation(TrainedRunner):
     decay: float = 0.0
     """The rate lambda at which weights return to the trained weights."""
     epsilon: float = 2e-5
-    """Is added to the root mean square m, by which the gradient is divided."""
+    """Number added to the root mean square m, by which the gradient is divided."""
     statistics_batches: int = 100
-    """The root mean square m is computed from the gradients of so many training batches."""
+    """The root mean square m is computed from the gradients of this many training batches."""
     statistics_batch_size: int = 32
     splits: list[str] = field(default_factory=lambda: ["validation", "test"])
     """Splits to evaluate; the evaluation of each split starts with the trained weights."""

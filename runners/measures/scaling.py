@@ -85,9 +85,9 @@ class Scaling(Timing, Runner):
     batch_size: int | None = None
     """Sequences in a batch; needs batch=fixed."""
     step_limit_s: float | None = 30.0
-    """If the second call of a model or reference takes more seconds (waiting for other processes
-    excluded), it is not timed, and a row says so. A length is skipped if its predicted time is more
-    than twice this limit. None: there is no limit."""
+    """If the second call of a model or reference takes more seconds than this (waiting for other
+    processes excluded), it is not timed, and a row says so. A length is skipped if its predicted
+    time is more than twice this limit. None: there is no limit."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""

@@ -50,7 +50,7 @@ class Train(TrainConfig, Runner):
     """The trial from which the options come, as SEARCH/STUDY/TRIAL; it becomes labels of every
     row."""
     transferred: str | None = None
-    """How this training differs from the trainings of that search; a label of every row."""
+    """How this training differs from those of the search in `tuned`; a label of every row."""
     baselines: bool | None = None
     """Whether a run with the task's baselines is added; None: only in a sweep."""
 

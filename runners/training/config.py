@@ -30,11 +30,11 @@ class TrainConfig:
     """Options that change no number, so they are not part of a result's identity."""
 
     evaluate_every_steps: int = 0
-    """The model is validated after every so many steps; 0: only at the end."""
+    """The model is validated each time after this many steps; 0: only at the end."""
     evaluate_first: bool = False
     """Whether the model is validated before the first step, too."""
     validation_examples: int | None = None
-    """Validation during training uses so many examples, the first ones; None: all."""
+    """Validation during training uses this many examples, the first ones; None: all."""
     evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
     """Splits on which the final weights are evaluated."""
     evaluation_batch_size: int = 64

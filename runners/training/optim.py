@@ -132,7 +132,8 @@ class OptimConfig:
     ema_warmup: bool = False
     average_after: int | None = None
     """Averaging starts when a validation score is worse than the best score of all validations
-    except the last so many (NT-ASGD, arXiv:1708.02182); None: weights are not averaged."""
+    except the last ones, whose number this is (NT-ASGD, arXiv:1708.02182); None: weights are not
+    averaged."""
     steps: int = 1000
     batch_size: int = 32
     """Rows of a batch, for any `micro_batch_size`."""

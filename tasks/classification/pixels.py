@@ -110,12 +110,12 @@ class Pixels(GrayTask):
             source=datasets, a folder that `datasets.load_dataset` reads. Null: the public data.
         partial: Whether `path` has only a part of the images, or others; every row then says so.
         encoding: symbols or scalars.
-        mean: Subtracted from level / 255, for scalars; null: the mean of the data set.
-        deviation: Divides level / 255 - mean, for scalars; null: that of the data set.
+        mean: Number subtracted from gray level / 255, for scalars; null: the mean of the data set.
+        deviation: Divisor of gray level / 255 - mean, for scalars; null: that of the data set.
         black_is_padding: Whether black pixels have the padding id 0, as in the Long Range Arena
             code; for symbols.
         permuted: Whether one fixed permutation is applied to the pixels of every image.
-        permutation_seed: Seed of this permutation.
+        permutation_seed: Seed of the permutation of `permuted`.
         max_length: Number of pixels that a model reads of each image, from the first; null: all.
         validation_fraction: Share of the training images, from the end, for validation.
         objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or

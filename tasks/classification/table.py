@@ -63,7 +63,7 @@ class TableTask(ClassificationTask):
         test: Table to test on; null: `test_fraction` of train.
         dataset: Name of a data set on the Hugging Face hub, instead of tables; its split train is
             needed, validation and test are used if they exist.
-        revision: Version of this data set: a commit, a branch or a tag.
+        revision: Version of `dataset`: a commit, a branch or a tag.
         text: Name of the column of texts.
         second_text: Name of a second column of texts, for pairs; null: one text.
         label: Name of the column of labels.

@@ -108,7 +108,7 @@ class Proteins(RowsTask, LanguageTask):
             downloads of the cache); with source=datasets, a folder of parquet or CSV files.
         partial: Whether the data have fewer sequences than Swiss-Prot; every row then says so.
         dataset: Name of the data set on the hub, for source=datasets without a path.
-        revision: Commit of this data set, 40 hexadecimal digits.
+        revision: Commit of `dataset`, 40 hexadecimal digits.
         column: Name of the column of sequences in a data set.
         families: A table from UniProt with the columns Entry and Pfam; only for source=files.
         held_out_families: Pfam accessions to exclude from training; empty: the 20 published ones.
@@ -123,7 +123,7 @@ class Proteins(RowsTask, LanguageTask):
             stride, memory and contiguous.
         stride: Number of tokens from one sliding window to the next.
         memory: Number of earlier tokens that a model remembers, for regime=memory.
-        contiguous: Whether each row of a training batch continues that row of the last batch.
+        contiguous: Whether each row of a training batch continues the same row of the last batch.
         bucket_batches: Number of training batches whose examples are sorted by length together, so
             that batches need less padding; null: no sorting. Only for form=single.
     """

@@ -95,8 +95,8 @@ class Pathfinder(GrayTask):
         processes: Number of processes that draw, without effect on the pictures; 0: one for each
             core.
         encoding: symbols or scalars.
-        mean: Subtracted from level / 255, for scalars.
-        deviation: Divides level / 255 - mean, for scalars.
+        mean: Number subtracted from gray level / 255, for scalars.
+        deviation: Divisor of gray level / 255 - mean, for scalars.
         black_is_padding: Whether black pixels have the padding id 0, as in the Long Range Arena
             code; for symbols.
         objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
