@@ -125,7 +125,7 @@ class HardwareProfile:
     processes: int = 1
     """Processes of one training; each has a GPU, or `training_threads` threads of a CPU."""
     sharded: bool = False
-    """True: weights are split among the processes (FSDP2); False: each has all weights (DDP)."""
+    """Whether weights are split among the processes (FSDP2); False: each has all weights (DDP)."""
     memory_limit_bytes: int | None = None
     """A run that needs more memory ends as out_of_memory. None: the limit is the memory of the GPU,
     or 90 % of the available main memory divided by the number of runs at the same time."""
