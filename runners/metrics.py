@@ -80,15 +80,15 @@ METRICS: dict[str, Metric] = {
         "a document, which the label part names"),
     "loss_by_frequency": _metric("nat", False, "mean loss of tokens with a certain frequency in "
         "the training data (label part)"),
-    "train_loss": _metric("nat", False, "mean training loss of all steps since the last row of "
-        "this metric"),
+    "train_loss": _metric("nat", False, "mean training loss of all steps since the previous "
+        "row of this metric"),
     # what a trained model looks at
     "span": _metric("token", None, "distance in tokens over which a trained model reads, for one "
         "measure, layer and head (labels)"),
     "occlusion_agreement": _metric("fraction", None, "fraction of answers that stay the same if "
-        "all tokens farther away than the label within are hidden"),
+        "all tokens farther away than W tokens are hidden; the label within is W"),
     "attention_mass": _metric("fraction", None, "fraction of all attention that goes to one region "
-        "or bucket of keys, for one layer; labels region, bucket, layer"),
+        "of keys (a segment or memory) or one bucket of ages in it; labels region, bucket, layer"),
     "attention_mass_error": _metric("fraction", None, "standard error of attention_mass, computed "
         "over sequences"),
     "learned_span": _metric("token", None, "how many tokens back one head has learned to attend; "
@@ -219,8 +219,8 @@ METRICS: dict[str, Metric] = {
         "processes used"),
     "clock_share": _metric("fraction", None, "clock rate of processors or GPU after the timing, "
         "divided by the clock rate before it", most=1e6),
-    "discarded_samples": _metric("1", None, "number of timed samples that are excluded; the label "
-        "unwatched names what lra could not observe on this machine"),
+    "discarded_samples": _metric("1", None, "number of timed samples that are excluded as "
+        "disturbed; the label unwatched names what lra could not observe on this machine"),
     # writing token by token
     "prefill_time": _metric("s", False, "median time to read the context, up to the logits of the "
         "first new token"),

@@ -65,7 +65,7 @@ LEGEND = {
     "token": "forecast time to generate one more token; runner=decode measures it",
     "state": "size in bytes (K, M, G: powers of 1024) of the float32 state after reading one text",
     "x sdpa": "measured time of a training step divided by the time of exact attention (SDPA); "
-    "parentheses mark another kind of device or direction",
+    "parentheses mark a device kind or direction other than yours",
     "rows": "test score on the task, from stored or published rows",
     "paper": "test score on the task, as papers report it",
     UNKNOWN: "the value is unknown, or impossible for this model",

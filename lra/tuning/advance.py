@@ -289,8 +289,8 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
         fresh = [high + n for n in range(len(record.options.final_seeds))]
         yield (
             "seeds_reused",
-            f"seed {reused[0]} was used both to choose and to score, so its score is too good; set "
-            f"search.final_seeds={fresh}".replace(" ,", ","),
+            f"seed {reused[0]} was used both to choose and to score options, so their score is too "
+            f"good; set search.final_seeds={fresh}".replace(" ,", ","),
         )
     unequal = {
         "trials": {record.number(each) for each in record.arms},

@@ -61,7 +61,7 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
         faster = a if line.speed.factor > 1 else b
         conclusion = f"{faster} is faster" if line.speed.differs else "no difference is shown"
         if line.speed.interval is None or line.speed.interval.level < LEVEL:
-            conclusion = f"the passes are too few for a {100 * LEVEL:g} % interval"
+            conclusion = f"too few passes were timed for a {100 * LEVEL:g} % interval"
         times = f"{_factor_text(line.speed)} times as fast as {b} at {line.task}{options}"
         return f"{a} is {times}, over {line.over}: {conclusion}."
     size = numbers.text(difference.mean, signed=True) + _bounds_text(numbers, difference.interval)

@@ -62,8 +62,8 @@ def map_table(data: pd.DataFrame) -> Table:
         caption="Numbers are means over heads, queries, examples and seeds. Distances are in "
         "tokens. Within w: the fraction of a query's attention that goes to tokens at most w away. "
         "¼ of singular values: for a matrix of attention weights, the sum of the largest quarter "
-        "of singular values divided by the sum of all. ¼ of dimensions: for W_Q W_K^T, the energy "
-        "(sum of squares) in the largest quarter of dimensions divided by that in all, for each "
+        "of singular values divided by the sum of all. ¼ of dimensions: for W_Q W_K^T, the sum "
+        "of squares of the largest quarter of singular values divided by that of all, for each "
         "head and for all heads together.",
         stub="layer",
         lines=_layers,

@@ -122,7 +122,7 @@ def _subtitle(data: pd.DataFrame) -> str:
     sources = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
     over = sources.replace("examples", "tokens")
     bands = f"; bands: 95 % intervals over {over}" if sources else ""
-    return f"all contexts predict the same tokens{bands}"
+    return f"the same tokens are predicted from every context{bands}"
 
 
 context_figure = LineDrawing(

@@ -205,9 +205,7 @@ def accuracy_table(
         entries = tuple(line_of(name))
         table_rows.append(TableRow(title=titles[name], entries=entries, section=section))
     percent = f"{100 * LEVEL:g} %"
-    caption = (
-        f"Numbers are {score.unit}, as means over seeds [{percent} interval; seeds or examples]. "
-    )
+    caption = f"Numbers are {score.unit}, as means over seeds [{percent} interval]. "
     wilson = any(e.interval and e.interval.source is Uncertainty.examples for e in all_entries)
     caption += (
         "Intervals over seeds are t intervals. For a single seed, the interval is Wilson's over "

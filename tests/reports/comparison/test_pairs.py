@@ -428,7 +428,7 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     ratio["samples"] = ratio["samples"][:5]
     short = numbers(make.frame(*(row for row in rows if row["length"] == 1024)), metric=metric)
     assert verdict(short, only(short)).endswith(
-        "over 5 passes: the passes are too few for a 95 % interval."
+        "over 5 passes: too few passes were timed for a 95 % interval."
     )
     unpaired = only(found, "local", "linear")
     assert verdict(found, unpaired).startswith("No difference can be tested")
