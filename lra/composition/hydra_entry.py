@@ -276,7 +276,7 @@ def _list_command_runs(
     if searches and not flags.run:
         runs, searched = _list_arms(composer, flags, hydra, parsed)
         if not any(word.startswith("search=") for word in flags.overrides):
-            note = f"{preset} is a search with {len(runs):,} arms"
+            note = f"{preset} is a search that tunes {number_of(len(runs), 'arm')} separately"
             composer.notes[f"{note}; --run makes one run of it"] = None
         return runs, True, searched
     if not searches and (lost := [word for word in flags.overrides if word.startswith("search.")]):

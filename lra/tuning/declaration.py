@@ -283,7 +283,7 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
     for (_, run, each, _), entry in zip(cases, composed(words, record.place), strict=True):
         other, where = typed(entry.config, tasks), f"{each.option}={each.text}"
         way_out = (
-            "to compare values, list them, so that each becomes an arm: "
+            "to compare values, list them, so that each is tuned separately: "
             f"{each.option}={','.join(_find_ends(each))}"
         )
         if other.model != run.model:

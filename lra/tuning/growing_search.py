@@ -116,7 +116,7 @@ class GrowingSearch:
         counts = sorted({finished_count(chosen.trials) for chosen in self.step.choices})
         if len(counts) > 1:
             listed = ", ".join(map(str, counts))
-            yield f"unequal budgets: the compared arms have finished {listed} trials"
+            yield f"unequal budgets: arms have different numbers of finished trials ({listed})"
         if self.step.later:
             yield (
                 f"{number_of(self.step.later, 'more run')} will start when the present runs have "

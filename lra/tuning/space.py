@@ -107,8 +107,8 @@ def dimension(option: str, text: str) -> Dimension:
         raise ConfigError(f"{where}: the search chooses the order of points; remove shuffle")
     if isinstance(value, ChoiceSweep) and value.simple_form:
         raise ConfigError(
-            f"{where}: each value of a list is one arm of the comparison; wanted choice({text}) "
-            "to search over them"
+            f"{where}: each value of a list would be tuned separately; wanted choice({text}) "
+            "to search over these values"
         )
     if not is_range(word):
         raise ConfigError(f"{where}: a single value is no range; wanted {RANGES}")

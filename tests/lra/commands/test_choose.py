@@ -78,7 +78,7 @@ def test_a_screen_as_it_is_printed(
     assert "counting families: 1 of 5\n" in progress
     assert text.startswith(
         "1,024 tokens, bidirectional, batch 1; 2 layers of width 64, 2 heads, networks of 128 "
-        "(size=tiny, the default: the order may differ for another size); task=listops, "
+        "(this is size=tiny, the default; another size may change the order); task=listops, "
         "hardware=a100 (bfloat16, 0.1 GiB)\nranked by the time of a training"
     )
     table = text.split("\n\n")[1].splitlines()

@@ -28,7 +28,7 @@ def test_every_preset_runs_as_a_whole_and_lists_its_cells_without_data(
     assert len(alone) > 1
     whole = f"lra: +experiment={name} is a sweep of {len(alone)} runs, even without -m; --run"
     if alone[0].searched is not None:
-        whole = f"lra: +experiment={name} is a search with {len(alone)} arms; --run makes one"
+        whole = f"lra: +experiment={name} is a search that tunes {len(alone)} arm"
     assert whole in said
     tasks = {entry.config["task"]["name"]: entry for entry in alone}
     listed, _ = plan_sweep([*tasks.values()], elsewhere=True)

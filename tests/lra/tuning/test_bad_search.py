@@ -76,7 +76,7 @@ CASES = [
     (("++search.params={task: 'choice(mqar,listops)'}",), "changes the data of task=mqar"),
     (("++search.params={runner: 'choice(train,certify)'}",), "runner=certify: a search trains"),
     (("task.data_seed=choice(0,1)",), "scores on the same validation examples; to compare values"),
-    (("task.length=interval(60,200)",), "each becomes an arm: task.length=60,200"),
+    (("task.length=interval(60,200)",), "each is tuned separately: task.length=60,200"),
     (("task.validation_examples=tag(log, interval(10,99))",), "the same validation examples"),
 ]  # fmt: skip
 
