@@ -37,7 +37,7 @@ def test_capabilities_are_those_of_an_instance() -> None:
         "The model can be bidirectional and causal. A causal output depends on earlier tokens "
         "only. "
         "For n tokens, the number of operations grows as n, and the memory of activations for the "
-        "backward pass grows as n. To read token by token, each layer stores "
+        "backward pass grows as n. To read a sequence token by token, each layer stores "
     )
     assert "The model cannot be causal, because " in " ".join(capabilities(files["tlb"]))
 
@@ -100,7 +100,7 @@ def test_what_a_page_guarantees_is_true_of_built_models(name: str) -> None:
 
 def check_state(name: str, page: str) -> None:
     """Compare the state behind five tokens with what a page says of its bytes."""
-    claim = re.search(r"each layer stores ([\d,]+) bytes(?: for (\d+) tokens)?", page)
+    claim = re.search(r"each layer stores ([\d,]+) bytes(?: if it remembers (\d+) tokens)?", page)
     try:
         model = built(name, Head.language_modelling)
         state = model.initial_state(1, int((claim and claim[2]) or 8))

@@ -146,43 +146,46 @@ READING = """\
 - **Symbols**: n or l is the sequence length, h or H the number of heads, and C the number of tokens
   in a chunk or block. d is the width of the model; where D is the width of all heads, d is that of
   one head. k and v are the widths of a head's keys and values. sigma is the sigmoid function.
-- **Labels**: *Published* gives the settings of the paper's models, and *Differs* names what this
-  project does differently. *Notation* translates symbols of the paper into our symbols and options.
-- **Cost** is the number of operations of a forward pass; a multiply-add counts as two operations.
-  A backward pass takes two to two and a half times as many operations as a forward pass.
+- **Labels** of paragraphs: *Published* gives the settings of the paper's models, and *Differs*
+  names what lra does differently from the paper. *Notation* translates symbols of the paper into
+  our symbols and options.
+- **Cost** is the number of operations of a forward pass; a multiply-add counts as two operations. A
+  backward pass takes two to two and a half times as many operations as a forward pass.
 - **Bidirectional forms** of causal recurrences are additions of this project: the same weights read
   the sequence from both ends, and the two outputs are added.
-- **Initial values** are those of the released code, with two exceptions. Projections and gates are
-  Xavier-uniform with zero biases, except in lstm, luna, mega, qrnn, rwkv6, rwkv7 and slstm. Short
-  convolutions start as in PyTorch. (Released models often draw projections and short convolutions
-  from N(0, 0.02).) Tests compare the distribution of every parameter with the released layers.
-- **Guarantees** hold for default options. Sizes of states are those of a model with three layers,
-  64 channels and 2 heads. *Exact* means that a causal output depends only on the token itself and
-  on earlier tokens. With a *selection leak*, later tokens can change which earlier keys a token
-  attends to.
-- **Growth**: each family declares how its operations and activations grow with the length n, and
-  tests count them. Projections add n × width² operations.
+- **Initial values** of parameters are those of the released code, with two exceptions. Projections
+  and gates are Xavier-uniform with zero biases, except in lstm, luna, mega, qrnn, rwkv6, rwkv7 and
+  slstm. Short convolutions start as in PyTorch. (Released models often draw projections and short
+  convolutions from N(0, 0.02).) Tests compare the distribution of every parameter with the released
+  layers.
+- **Guarantees** on a page hold for the default options of the family. Sizes of states are those of
+  a model with three layers, 64 channels and 2 heads. *Exact* means that a causal output depends
+  only on the token itself and on earlier tokens. With a *selection leak*, later tokens can change
+  which earlier keys a token attends to.
+- **Growth**: the code of each family declares how its operations and activations grow with the
+  length n, and tests count them. The projections of a layer add n × width² operations.
 - **State**: a model with a state along time can continue a text by segments or token by token. A
   page gives the bytes of this state for one sequence in one layer, in float32.
-- **Padding** never changes the outputs of real tokens. Features that a page omits are unsupported.
+- **Padding** never changes the outputs of real tokens. If a page does not name a feature, the
+  family does not support it.
 
-The page of a family names the exceptions to these rules.
+If a family is an exception to one of these rules, its page says so.
 
 ## How to read what was measured
 
 Tables compare a family with [exact attention (SDPA)](../measuring.md#time) on the same machine.
 Speed 2.0 means twice as fast as SDPA, and memory 0.5 means half of its memory
-([marks](../reading.md#marks)). For example, `step` is one training step. All rows use small ListOps
-batches in float32 on two threads of an AMD EPYC, or of an Intel Xeon if the file of rows has `xeon`
-in its name. An empty field means that nothing was measured.
+([marks](../reading.md#marks)). A table on `step` measures a training step. All rows use small
+ListOps batches in float32 on two threads of an AMD EPYC, or of an Intel Xeon if the file of rows
+has `xeon` in its name. An empty field means that this length was not measured.
 
 - *Faster than SDPA from 714 tokens on*: the family is faster at all measured lengths above this
   one. The length is interpolated on logarithmic axes, and its 95 % interval follows in brackets.
-  "≤ 900" gives only the upper end of the interval, because its lower end is below all measured
-  lengths.
+  "From 900 tokens on, or from fewer tokens" gives only the upper end of the interval, because its
+  lower end is below all measured lengths.
 - *Growth exponents*: time and memory per sequence are fitted by c × length^e over all lengths. An
   exponent e of 1 means linear growth, and 2 means quadratic growth.
-- Accuracy is in percent ([intervals and baselines](../reading.md#a-score)).
+- Accuracies are in percent ([intervals and baselines](../reading.md#a-score)).
 """
 ROWS = """\
 ## Rows behind these pages
@@ -224,7 +227,7 @@ def options(file: Path) -> Iterator[tuple[str, str, str]]:
         listed = set(re.findall(r"\w+", option.meaning))  # most meanings name the values
         *others, last = option.values or ("",)
         values = (
-            f" The value is {', '.join(others)} or {last}." if {*option.values} - listed else ""
+            f" Allowed values: {', '.join(others)} or {last}." if {*option.values} - listed else ""
         )
         yield option.key.rpartition(".")[2], typed_value(option.default), option.meaning + values
 
@@ -277,7 +280,7 @@ def capabilities(file: Path) -> list[str]:
         f"The model can be {ways}.",
         f"For n tokens, the number of operations grows as {operations}, and the memory of "
         f"activations for the backward pass grows as {activations}.",
-        f"To read token by token, each layer stores {sizes(facts['state_bytes'])} per sequence."
+        f"To read a sequence token by token, each layer stores {sizes(facts['state_bytes'])}."
         if facts["state"]
         else "",
         f"The family supports {has}." if has else "",
@@ -297,7 +300,7 @@ def sizes(state_bytes: Mapping[int, int]) -> str:
     """Return how many bytes the state of a layer has, by the memory where it grows with that."""
     (memory, first), *rest = state_bytes.items() or [(0, 0)]
     grows = any(size != first for _, size in rest)
-    return f"{first:,} bytes" + (f" for {memory} tokens of memory" if grows else "")
+    return f"{first:,} bytes" + (f" if it remembers {memory} tokens" if grows else "")
 
 
 def prose(text: str) -> str:
@@ -319,7 +322,7 @@ def option_lines(file: Path, known: Collection[tuple[str, str]]) -> list[str]:
     lines += [""] if lines else []
     shared_ones = [f"`{each[0]}={each[1]}`" for each in given if each[::2] in known]
     if shared_ones:
-        title = f"Several families have [these options](README.md#{SHARED})"
+        title = f"This family also has [options that several families share](README.md#{SHARED})"
         lines += [f"{title}: {', '.join(shared_ones)}.", ""]
     return lines or ["This family has only the options of the backbone.", ""]
 
@@ -358,11 +361,14 @@ def page(
     else:
         theirs = [*options(file.with_name(f"{home}.yaml"))]
         other = [f"`{each[0]}={each[1]}`" for each in options(file) if each not in theirs]
-        lines += [f"This is [{home}]({home}.md#what-it-computes) with {', '.join(other)}.", ""]
+        lines += [
+            f"This family is [{home}]({home}.md#what-it-computes) with {', '.join(other)}.",
+            "",
+        ]
     guarantees = capabilities(file)
     lines += ["## What it guarantees", "", *(f"- {each}" for each in guarantees), ""]
     numbers = measured(name, rows, folder)
-    read = f"[How to read these numbers](README.md#{ANCHOR})."
+    read = f"The overview explains [how to read these numbers](README.md#{ANCHOR})."
     if LOOKS_BACK in guarantees[0] and "bidirectional" in " ".join(numbers):
         read += (
             " In rows of the bidirectional form, this family reads earlier tokens only, while SDPA"
@@ -466,7 +472,7 @@ def facts(points: Sequence[CostPoint], way: str) -> list[str]:
     ]
     if rates:
         exponents = [
-            f"the growth exponent of {column.group.rpartition(', ')[2]} is {entry.text}"
+            f"the growth exponent of {column.group.rpartition(', ')[2]} is {spelled(entry.text)}"
             for column, entry in zip(rates.columns, rates.rows[0].entries, strict=True)
             if column.title == "exponent"
         ]
@@ -480,10 +486,19 @@ def crossed(text: str, form: str, other: str) -> str:
         longest = text.removeprefix("not up to ")
         return f"{form} is still slower than {other} at {longest} tokens, the longest measured."
     if text.startswith("≤"):
-        return f"{form} is faster than {other} from some length {text} tokens on."
+        most = text.removeprefix("≤ ")
+        return f"{form} is faster than {other} from {most} tokens on, or from fewer tokens."
+    said = spelled(text)
     if text[:1].isdigit():
-        return f"{form} is faster than {other} from {text} tokens on."
-    return f"The length from which {form.lower()} is faster than {other} is {text}."
+        length, *sure = said.partition(" (")
+        return f"{form} is faster than {other} from {length} tokens on{''.join(sure)}."
+    return f"The length from which {form.lower()} is faster than {other} is {said}."
+
+
+def spelled(text: str) -> str:
+    """Return a number or its doubt, with the interval behind it in words."""
+    said = re.sub(r" \[(.+), (.+)\]", r" (95 % interval: \1 to \2)", text)
+    return re.sub(r"\((\d+ lengths)\)", r"(only \1 were measured)", said)
 
 
 def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) -> list[str]:

@@ -85,9 +85,9 @@ class CollaborativeAttention(MultiHead):
     Args:
         key_width: Number of columns of the shared query and key projections; None: the width of all
             heads together.
-        mixing: How the weights of the columns in each head are initialised.
+        mixing: Initial weights of the shared columns in each head.
         bias: Whether the value and output projections have biases, and scores have content biases;
-            the backbone's `qkv_bias` overrides the second part.
+            the backbone's `qkv_bias` overrides the content biases.
 
     Raises:
         ValueError: There are too few columns.

@@ -60,7 +60,7 @@ class CompressiveTransformer(SegmentRecurrence):
         compressed: Number of rows of the compressed memory; null: as many as the memory has inputs.
         evaluation_compressed: Number of rows of the compressed memory in evaluation; null: as in
             training.
-        compression: How several inputs are compressed to one row.
+        compression: How several inputs are compressed to one row of the memory.
         reconstruction: Loss that trains the compression, where it has parameters.
     """
 

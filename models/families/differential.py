@@ -90,7 +90,7 @@ class Differential(MultiHead):
     """Multi-head differential attention.
 
     Args:
-        deviation: Standard deviation of the initial vectors that give lambda.
+        deviation: Standard deviation of the initial vectors from which lambda is computed.
 
     Raises:
         ValueError: The width of a head is odd, or `deviation` is below 0.

@@ -63,7 +63,7 @@ class Method(StrEnum):
 
 
 class Norm(StrEnum):
-    """Normalisation of the transform."""
+    """Normalisation of the Fourier transform."""
 
     none = auto()
     ortho = auto()

@@ -1,4 +1,4 @@
-"""Reference without token mixing: y_i = W_o W_v x_i, an upper bound of speed.
+"""Reference without token mixing: y_i = W_o W_v x_i, an upper bound for the speed of mixers.
 
 Use it to measure the time and memory of the rest of the architecture. It is "OPT" in the figures of
 the Performer paper (Choromanski et al. 2020, arXiv:2009.14794): of attention, only the value and

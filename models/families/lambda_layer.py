@@ -134,9 +134,9 @@ class LambdaLayer(Family):
     key_width: Count = 16
     """Width of a head's queries and of the keys."""
     intra_depth: Count = 1
-    """Number of summed maps, each with separate keys, values and positions."""
+    """Number of lambda maps that are summed, each with separate keys, values and positions."""
     window: int | None = WINDOW
-    """Number of tokens around each token whose distances have a vector (causal: tokens up to it);
+    """Number of tokens around each token (causal: up to it) whose distances have a position vector;
     None: all tokens."""
     norm: LambdaNorm = LambdaNorm.layer
     """Norm of queries and values."""

@@ -47,7 +47,7 @@ LRA_EPSILON = 1e-6
 
 
 class FeatureChoice(StrEnum):
-    """Feature map of queries and keys."""
+    """Feature map that replaces the softmax of queries and keys."""
 
     elu1 = auto()
     relu_eps = auto()

@@ -95,15 +95,15 @@ class LRU(StateSpace):
     states: Count | None = None
     """State size of a layer in complex numbers, N; None: the width of the model."""
     radius_min: float = 0.0
-    """Smallest initial |lambda|."""
+    """Smallest initial |lambda| of an eigenvalue lambda."""
     radius_max: float = 1.0
-    """Largest initial |lambda|, at most 1."""
+    """Largest initial |lambda| of an eigenvalue lambda, at most 1."""
     phase_max: float = 2 * pi
-    """Largest initial phase, in radians."""
+    """Largest initial phase of an eigenvalue, in radians."""
     mixing: GatedMap = GatedMap.glu
     """Output map after the mixer's activation."""
     rate: Positive = 0.25
-    """Learning rate of nu, theta, gamma and B, as a multiple of the run's."""
+    """Learning rate of nu, theta, gamma and B, as a multiple of the run's learning rate."""
     version = 2  # magnitudes are drawn to the last digit
 
     def build(self, site: Site) -> None:

@@ -61,7 +61,7 @@ class Mamba2(LogLinearMixer):
     expansion: Count = 2
     """Width of all heads together, as a multiple of the model's width."""
     states: Count = 128
-    """Width of B and C, N."""
+    """Width of the input and output vectors B and C of a token, N."""
     groups: Count = 1
     """Number of groups of heads; the heads of a group share B and C."""
     convolution: int | None = 4

@@ -86,7 +86,7 @@ class MesaNet(CausalRecurrence):
     """Number of conjugate gradient steps per token; with as many steps as the head is wide, the
     solution is exact."""
     ridge_min: Fraction = 0.25
-    """Lower bound of Lambda, between 0 and 1."""
+    """Lower bound of the regulariser Lambda, between 0 and 1."""
     gate: Gate = Gate.none
     chunk: Count = 32
     version = 2  # biases of gates do not decay

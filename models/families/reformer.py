@@ -73,7 +73,7 @@ class LogitScale(StrEnum):
 
 
 class Wrap(StrEnum):
-    """Which chunk counts as the chunk before the first chunk of a round."""
+    """Which chunk counts as the one before the first chunk of a round of hashing."""
 
     joint = auto()
     """The last chunk of the previous round, as in the authors' code."""

@@ -64,16 +64,16 @@ class S4(StateSpace):
     kernel: Matrices = Matrices.diagonal
     """Kind of state matrix: S4D (diagonal), S4 (dplr) or DSS (dss_exp)."""
     init: Initial = Initial.legs
-    """Initial eigenvalues; see `lra.models.ops.state_space.hippo`."""
+    """Initial eigenvalues of A; see `lra.models.ops.state_space.hippo`."""
     input_limit: Positive | None = None
     """Largest initial value of B with init=legs (2 in the newest released code); None: HiPPO's
     values, up to about 0.6 N."""
     states: int = 64
     """State size of each channel in real numbers, N; must be even."""
     independent: int | None = None
-    """Number of different A and B, assigned to channels cyclically; None: one per channel."""
+    """Number of different pairs of A and B, which channels use in turn; None: one per channel."""
     discretisation: Discretisation = Discretisation.zoh
-    """Discretisation rule of A and dt."""
+    """Rule that makes discrete matrices from A, B and the step dt."""
     step_min: float = 0.001
     """Smallest initial step dt; steps are drawn log-uniformly, one per channel."""
     step_max: float = 0.1
@@ -85,11 +85,11 @@ class S4(StateSpace):
     convolution_dropout: Share = 0.0
     """Dropout rate of the state space's output, before GELU."""
     rate: Positive = 0.1
-    """Learning rate of A and B, as a multiple of the run's."""
+    """Learning rate of A and B, as a multiple of the run's learning rate."""
     rate_of_step: Positive = 0.1
-    """Learning rate of dt, as a multiple of the run's."""
+    """Learning rate of the step dt, as a multiple of the run's learning rate."""
     rate_of_readout: Positive = 1.0
-    """Learning rate of C, as a multiple of the run's."""
+    """Learning rate of the output matrix C, as a multiple of the run's learning rate."""
     version = 2  # factors of kernel=diagonal and dss_exp are rounded once
     needs = (
         BOTH_WAYS,

@@ -50,7 +50,7 @@ HIGHEST_REAL = -1e-4
 
 
 class Output(StrEnum):
-    """Initial distribution of C."""
+    """Initial distribution of the output matrix C."""
 
     lecun = auto()
     truncated = auto()
@@ -150,27 +150,27 @@ class S5(StateSpace):
     blocks: int = 8
     """Number of HiPPO-N blocks that give the initial eigenvalues, J; P / J must be even."""
     discretisation: Discretisation = Discretisation.zoh
-    """Discretisation rule of A and dt."""
+    """Rule that makes discrete matrices from A, B and the step dt."""
     step_min: float = 0.001
     """Smallest initial step dt; steps are drawn log-uniformly, one per pair of states."""
     step_max: float = 0.1
     """Largest initial step dt."""
     output: Output = Output.lecun
-    """Initial distribution of C."""
+    """Initial distribution of the output matrix C."""
     clip_eigenvalues: bool = False
     """Whether real parts of eigenvalues are clipped to at most -0.0001."""
     mixing: GatedMixing = GatedMixing.half_glu1
     """Output map after the mixer's activation."""
     dropout: Share = 0.0
-    """Dropout rate of the channels of g; a channel is dropped at all tokens of a sequence."""
+    """Dropout rate of the channels after GELU; a channel is dropped at all tokens of a sequence."""
     rate: Positive = 0.25
-    """Learning rate of A, dt and B, as a multiple of the run's."""
+    """Learning rate of A, dt and B, as a multiple of the run's learning rate."""
     decay_input: bool = False
-    """Whether the run's weight decay applies to B."""
+    """Whether the run's weight decay applies to the input matrix B."""
     fast_input: bool = False
-    """Whether B uses the run's learning rate and weight decay."""
+    """Whether the input matrix B uses the run's learning rate and weight decay."""
     fast_step: bool = False
-    """Whether dt uses the run's learning rate and weight decay."""
+    """Whether the step dt uses the run's learning rate and weight decay."""
     tied_dropout = True
     needs = (BOTH_WAYS, Need("decay_input", fast_input=False))
 

@@ -84,16 +84,17 @@ class SGConv(Family):
     """A long convolution, followed by a map over channels.
 
     Args:
-        kernel: Parametrisation of the kernel.
-        smallest: Number of parameters of each piece; the first piece has `smallest` times
-            `stretch` lags.
+        kernel: Parametrisation of the long kernel.
+        smallest: Number of parameters of each piece of the kernel, which is also the number of lags
+            of the first piece.
         stretch: Number of lags per parameter of the first piece, a power of two.
-        init: Initial values of the pieces.
-        decay: Whether weights decay from piece to piece, or from lag to lag.
-        decay_min: Decay m of the first channel.
-        decay_max: Decay m of the last channel.
-        threshold: Soft threshold of a free kernel (LongConv's lambda).
-        kernel_dropout: Dropout rate of a free kernel's lags.
+        init: Initial values of the kernel's pieces.
+        decay: Whether weights of the kernel decay from piece to piece, or from lag to lag.
+        decay_min: Strength m of the kernel's decay in the first channel.
+        decay_max: Strength m of the kernel's decay in the last channel.
+        threshold: Number by which each weight of a free kernel shrinks towards 0 (LongConv's
+            lambda).
+        kernel_dropout: Dropout rate of the lags of a free kernel.
         kernels: Number of kernels per channel; the output map reads the results of all.
         mixing: Output map after the mixer's activation.
         dropout: Dropout rate before the output map.

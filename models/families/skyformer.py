@@ -45,7 +45,7 @@ DRAW_BITS = 31
 
 
 class SkyformerForm(StrEnum):
-    """Exact quadratic attention (kernelised), or its linear estimate by landmarks (skyformer)."""
+    """Exact quadratic attention (kernelised), or its linear estimate from landmarks (skyformer)."""
 
     kernelised = auto()
     skyformer = auto()

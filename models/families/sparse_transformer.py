@@ -67,7 +67,7 @@ from lra.models.positions import alibi_slopes
 
 
 class HeadUse(StrEnum):
-    """How heads and layers use the two patterns."""
+    """How heads and layers use the two sparse patterns, near and far keys."""
 
     merged = auto()
     interleave = auto()

@@ -30,7 +30,7 @@ from lra.models.ops.numerics import sum_dtype
 
 
 class Mixing(StrEnum):
-    """Initial maps across heads."""
+    """Initial values of the maps that mix heads."""
 
     identity = auto()
     normal = auto()
@@ -116,7 +116,7 @@ class TalkingHeads(MultiHead):
         site: Where it is built; `heads` are those of the softmax.
         key_heads: Number of query and key heads; None: `model.backbone.heads`.
         value_heads: Number of value heads; None: `model.backbone.heads`.
-        mixing: Initial maps across heads.
+        mixing: Initial values of the maps that mix heads.
     """
 
     version = 2  # draws only the projections that it uses

@@ -105,7 +105,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         state_layers: Number of cross-attention layers that update the state, u.
         detach_every: Number of chunks after which the gradient is cut; 0: never.
         chunk_positions: Position embeddings (PE) of chunks and state.
-        padding: Effect of a chunk of padding on the state.
+        padding: What a chunk that holds only padding does to the state.
 
     Raises:
         Unsupported: The model is causal, its pooling is no mean, its layers have no feed-forward

@@ -53,7 +53,7 @@ class TransformerXL(SegmentRecurrence):
         clamp: Largest distance between tokens; greater distances count as this one. None:
             unlimited.
         evaluation_clamp: Largest distance between tokens in evaluation; None: `clamp`.
-        untied: Whether every layer has separate u and v.
+        untied: Whether every layer has separate biases u and v of its scores.
         position_dropout: Dropout rate of the position sinusoids.
     """
 

@@ -19,7 +19,7 @@ from lra.models.ops.numerics import add_product
 
 
 class Gradient(StrEnum):
-    """Derivative of the weights by the cosine."""
+    """Derivative of a weight with respect to the cosine of query and key."""
 
     surrogate = auto()
     """The authors' surrogate, tau / 2 times the weight."""
