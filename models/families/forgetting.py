@@ -50,7 +50,7 @@ SHORT = 512
 
 
 class GateStart(StrEnum):
-    """Initial forget gates."""
+    """Initial values of the forget gates."""
 
     zero = auto()
     """Gates start at 0.5 (b_f = 0)."""

@@ -45,8 +45,8 @@ class GatedDeltaNet(DeltaRule):
     value_expansion: Count = 2
     convolution: int | None = 4
     householders: Count = 1
-    """Number of writes of a token to the state, which decays once per token; with more than 1, the
-    family is DeltaProduct."""
+    """Number of times a token writes to the state, which decays once per token; with more than 1,
+    the family is DeltaProduct."""
     negative_eigenvalues: bool = False
     log_linear: bool = False
     gate: Gate = Gate.silu

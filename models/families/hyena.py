@@ -69,7 +69,7 @@ class Hyena(Family):
     filter_width: Count = 64
     """Width of the network that makes the kernels."""
     bands: Count = 1
-    """Number of frequencies in the network's position features, each as cosine and sine."""
+    """Number of frequencies in the position features of the network, each as cosine and sine."""
     inner_layers: Whole = 2
     """Number of hidden layers of the network between its first and its last layer."""
     frequency: Positive = 1.0
@@ -90,9 +90,9 @@ class Hyena(Family):
     """Whether the network's position features are trained."""
     bidirectional: bool = False
     rate: Positive = 1.0
-    """Learning rate of the network, as a multiple of the run's."""
+    """Learning rate of the network, as a multiple of the run's learning rate."""
     rate_of_positions: Positive = 0.01
-    """Learning rate of the position features, as a multiple of the run's."""
+    """Learning rate of the position features, as a multiple of the run's learning rate."""
     needs = (BOTH_WAYS, Need("rate_of_positions", train_positions=True))
 
     def build(self, site: Site) -> None:

@@ -45,9 +45,9 @@ class Mamba(Recurrence):
     step_rank: Count | None = None
     """Rank of the map that predicts steps; None: a sixteenth of the model's width."""
     step_min: float = 0.001
-    """Smallest initial step dt."""
+    """Smallest initial step size dt."""
     step_max: float = 0.1
-    """Largest initial step dt."""
+    """Largest initial step size dt."""
     undecayed = ("log_rate", "step_bias", "skip")
 
     def build(self, site: Site) -> None:

@@ -67,9 +67,9 @@ class Mamba2(LogLinearMixer):
     convolution: int | None = 4
     """Number of tokens that the short convolution of x, B and C reads; None: no convolution."""
     step_min: float = 0.001
-    """Smallest initial step dt."""
+    """Smallest initial step size dt."""
     step_max: float = 0.1
-    """Largest initial step dt."""
+    """Largest initial step size dt."""
     quasi_separable: bool = False
     """Whether to use Hydra's quasiseparable form (arXiv:2407.09941): separate B, C and dt per
     direction, and a separate diagonal."""

@@ -53,8 +53,8 @@ class RWKV7(ShiftedMixer):
     """A generalised delta rule over shifted tokens."""
 
     ranks: list[int] | None = None
-    """Ranks of the maps that predict w, a, v and g; None: about 2.5, 2.5, 1.7 and 5 times the
-    square root of the width, in multiples of 32."""
+    """Ranks of the maps that predict decay w, rate a, values v and gate g; None: about 2.5, 2.5,
+    1.7 and 5 times the square root of the width, in multiples of 32."""
     value_residual: bool = True
     """Whether later layers mix their values with those of the first layer."""
     chunk: Count = 32

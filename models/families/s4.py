@@ -75,9 +75,9 @@ class S4(StateSpace):
     discretisation: Discretisation = Discretisation.zoh
     """Rule that makes discrete matrices from A, B and the step dt."""
     step_min: float = 0.001
-    """Smallest initial step dt; steps are drawn log-uniformly, one per channel."""
+    """Smallest initial step size dt; steps are drawn log-uniformly, one per channel."""
     step_max: float = 0.1
-    """Largest initial step dt."""
+    """Largest initial step size dt."""
     mixing: ChannelMixing = ChannelMixing.glu
     """Output map after the mixer's activation."""
     tied_dropout: bool = False

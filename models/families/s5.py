@@ -152,9 +152,9 @@ class S5(StateSpace):
     discretisation: Discretisation = Discretisation.zoh
     """Rule that makes discrete matrices from A, B and the step dt."""
     step_min: float = 0.001
-    """Smallest initial step dt; steps are drawn log-uniformly, one per pair of states."""
+    """Smallest initial step size dt; steps are drawn log-uniformly, one per pair of states."""
     step_max: float = 0.1
-    """Largest initial step dt."""
+    """Largest initial step size dt."""
     output: Output = Output.lecun
     """Initial distribution of the output matrix C."""
     clip_eigenvalues: bool = False

@@ -98,7 +98,7 @@ class SGConv(Family):
         kernels: Number of kernels per channel; the output map reads the results of all.
         mixing: Output map after the mixer's activation.
         dropout: Dropout rate before the output map.
-        rate: Learning rate of the kernel, as a multiple of the run's.
+        rate: Learning rate of the kernel, as a multiple of the run's learning rate.
     """
 
     needs = (

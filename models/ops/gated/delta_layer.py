@@ -51,9 +51,9 @@ class DeltaRule(LogLinearMixer):
     Options:
         convolution: Number of tokens that the short convolution of queries, keys and values reads;
             None: no convolution.
-        householders: Number of writes of a token to the state; more than 1 gives DeltaProduct.
-        negative_eigenvalues: Whether beta reaches up to 2 instead of 1, which allows negative
-            eigenvalues.
+        householders: Number of times a token writes to the state; more than 1 gives DeltaProduct.
+        negative_eigenvalues: Whether the learning rate beta reaches 2 instead of 1, which allows
+            negative eigenvalues.
         activation: Activation of queries, keys and values.
         key_norm: Norm by which queries and keys are divided.
     """

@@ -43,7 +43,7 @@ PORT_EPSILON = 1e-4
 
 
 class Kernel(StrEnum):
-    """Kernel of the features: estimators of the softmax kernel, or of an elementwise function."""
+    """Kernel that features estimate: the softmax kernel, or that of an elementwise function f."""
 
     softmax = auto()
     hyperbolic = auto()

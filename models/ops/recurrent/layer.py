@@ -107,11 +107,11 @@ class RecurrentMixer(Family):
     bidirectional: bool = True
     """Whether a second layer reads from the end, in models that may attend to later tokens."""
     input_dropout: list[Share] = [0.0]  # noqa: RUF012  read, never written
-    """Dropout rate of input channels; a channel is dropped at all tokens of a sequence. One number,
-    or one per layer."""
+    """Dropout rate of input channels; a channel is dropped at all tokens of a sequence. Set
+    one number for all layers, or one per layer."""
     output_dropout: list[Share] = [0.0]  # noqa: RUF012
-    """Dropout rate of output channels; a channel is dropped at all tokens of a sequence. One
-    number, or one per layer."""
+    """Dropout rate of output channels; a channel is dropped at all tokens of a sequence. Set
+    one number for all layers, or one per layer."""
     activation_penalty: NonNegative = 0.0
     """Weight in the loss of activation regularisation (AR), the mean square of the last layer's
     output."""
