@@ -101,7 +101,7 @@ class LRU(StateSpace):
     phase_max: float = 2 * pi
     """Largest initial phase of an eigenvalue, in radians."""
     mixing: GatedMap = GatedMap.glu
-    """Output map after the mixer's activation."""
+    """Map over channels after the mixer's activation."""
     rate: Positive = 0.25
     """Learning rate of nu, theta, gamma and B, as a multiple of the run's learning rate."""
     version = 2  # magnitudes are drawn to the last digit

@@ -75,7 +75,7 @@ class MultiresConv(Family):
     """Whether the initial weight of the current token is drawn uniformly between -1 and 1, as for a
     residual; false: between -sqrt(1 / (J + 2)) and sqrt(1 / (J + 2)), like the other weights."""
     mixing: ChannelMixing = ChannelMixing.glu
-    """Output map after the mixer's activation."""
+    """Map over channels after the mixer's activation."""
     dropout: Share = 0.0
     """Dropout rate of the tree's output channels; a channel is dropped at all tokens of a
     sequence."""

@@ -79,7 +79,7 @@ class S4(StateSpace):
     step_max: float = 0.1
     """Largest initial step size dt."""
     mixing: ChannelMixing = ChannelMixing.glu
-    """Output map after the mixer's activation."""
+    """Map over channels after the mixer's activation."""
     tied_dropout: bool = False
     """Whether dropout drops a channel at all positions of a sequence together."""
     convolution_dropout: Share = 0.0

@@ -160,7 +160,7 @@ class S5(StateSpace):
     clip_eigenvalues: bool = False
     """Whether real parts of eigenvalues are clipped to at most -0.0001."""
     mixing: GatedMixing = GatedMixing.half_glu1
-    """Output map after the mixer's activation."""
+    """Map over channels after the mixer's activation."""
     dropout: Share = 0.0
     """Dropout rate of the channels after GELU; a channel is dropped at all tokens of a sequence."""
     rate: Positive = 0.25

@@ -96,7 +96,7 @@ class SGConv(Family):
             lambda).
         kernel_dropout: Dropout rate of the lags of a free kernel.
         kernels: Number of kernels per channel; the output map reads the results of all.
-        mixing: Output map after the mixer's activation.
+        mixing: Map over channels after the mixer's activation.
         dropout: Dropout rate before the output map.
         rate: Learning rate of the kernel, as a multiple of the run's learning rate.
     """
