@@ -48,7 +48,7 @@ STATUSES: Mapping[str, Status] = {
 OF_DATA = frozenset({"NotPrepared", "BadData"})
 """Exceptions which say that data are missing or damaged."""
 
-_LONGEST_REASON = 600
+_LONGEST_REASON = 600  # characters
 
 
 class Ending(NamedTuple):
@@ -92,11 +92,11 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
         payload: the pickled pair of a `Work` and its argument, from the parent.
     """
     gc.freeze()  # the garbage collector need not search the imports of the fork server
-    garbage.usual()
+    garbage.usual()  # the parent collects garbage less often, which would change peak memory
     os.setsid()  # only the parent gets Ctrl-C of the terminal; the group is killed as a whole
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN if number is signal.SIGINT else signal.SIG_DFL)
-    let_through()
+    let_through()  # the parent blocked these signals in the server from which this was forked
     os.environ.clear()
     os.environ.update(setting.environment)
     descendants.adopt_orphans()
@@ -112,7 +112,7 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
                 connection.send((False, message))
 
     try:
-        temporary.base_folder()
+        temporary.base_folder()  # raises now, not in a library, if nothing can be written there
         if setting.log is not None:
             _redirect(setting.log)
         faulthandler.enable(file=2)
@@ -151,7 +151,7 @@ def judge(error: BaseException, setting: ProcessSettings) -> Ending:
         return Ending(Status.skipped, shorten(text or "interrupted"), interrupted=True)
     status = status_of(error, setting.statuses)
     if status is Status.out_of_memory:
-        at = text.find("DefaultCPUAllocator")
+        at = text.find("DefaultCPUAllocator")  # before it PyTorch names a file of its sources
         limit = "" if setting.memory_bytes is None else f" (limit {setting.memory_bytes:,} bytes)"
         detail = text[max(at, 0) :] or "no memory left"
         return Ending(status, shorten(f"{type(error).__name__}: {detail}{limit}"))

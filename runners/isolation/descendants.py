@@ -23,8 +23,8 @@ from lra.runners.storage.holders import stat_fields
 MARK = "LRA_CELL_PROCESS"
 """Environment variable that marks the processes of a run."""
 _PROC = Path("/proc")
-_PR_SET_CHILD_SUBREAPER = 36
-_ROUNDS = 10
+_PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
+_ROUNDS = 10  # processes that start processes faster than this are given up
 _GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 """Errors of /proc for processes that have just ended, or belong to another user."""
 
@@ -102,6 +102,7 @@ def _can_write(pid: int, pipe: int) -> bool:
                 if str(entry.readlink()) == f"pipe:[{pipe}]":
                     content = (_PROC / str(pid) / "fdinfo" / entry.name).read_text()
                     flags = next(line for line in content.splitlines() if line.startswith("flags:"))
+                    # The flags of `open` as an octal number; some of its bits are the access mode.
                     if int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY:
                         return True
     return False

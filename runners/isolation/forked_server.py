@@ -43,8 +43,12 @@ def start_by_fork() -> Iterator[None]:
 
 
 def fork_server(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
-    """Fork in place of `multiprocessing`, which would start a Python for the fork server."""
-    if "forkserver" not in args[-1]:
+    """Fork in place of `multiprocessing`, which would start a Python for the fork server.
+
+    The arguments are those of `spawnv_passfds`, which this replaces; `passed` are the open files
+    that the server needs. The parent gets the process number; the fork never returns.
+    """
+    if "forkserver" not in args[-1]:  # another program, such as the resource tracker
         return _spawn(path, args, passed)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -61,4 +65,4 @@ def fork_server(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
         sys.modules["__main__"] = ModuleType("__main__")
         exec(args[-1], {})  # the code that `python -c` would run
     finally:
-        os._exit(0)
+        os._exit(0)  # without the exit functions of the process that was forked

@@ -179,6 +179,7 @@ def run(
         on_message=lambda _, message: on_message(message),
         on_end=lambda _, ending: endings.append(ending),
     )
+    # There is no ending if a signal came before the job started.
     return endings[0] if endings else Ending(Status.skipped, "interrupted", interrupted=True)
 
 
@@ -206,8 +207,8 @@ def pool(
     An exception in a callback or iterator kills the running jobs and is raised again.
     """
     places = places or Places([DevicePlace()])
-    lanes = jobs if isinstance(jobs, Mapping) else {1: jobs}
-    waiting = {width: iter(lane) for width, lane in lanes.items()}
+    jobs_by_width = jobs if isinstance(jobs, Mapping) else {1: jobs}
+    waiting = {width: iter(some_jobs) for width, some_jobs in jobs_by_width.items()}
     for width in waiting:
         places.check(width)
     running: list[Child] = []
@@ -218,7 +219,7 @@ def pool(
                 _interrupt(running, cause)
                 while cause is None and (width := places.next(waiting)) is not None:
                     job = next(waiting[width], None)
-                    if job is None:
+                    if job is None:  # no job of this width is left
                         del waiting[width]
                         continue
                     taken = places.take(width)
@@ -249,7 +250,7 @@ def _interrupt(running: list[Child], cause: str | None) -> None:
 
 def _wait_for_event(running: list[Child], signals: "_Signals") -> None:
     """Wait until a child sends a message or ends, a signal comes, or a child must be polled."""
-    # In this order, so that a child that dies in between is noticed.
+    # Before `due`, which is 0 s away for a child that dies after `waitables` left it out.
     waitables = [signals.reader, *(w for child in running for w in child.waitables())]
     timeout = min(child.due() for child in running) - time.monotonic()
     wait(waitables, max(0.0, timeout))
@@ -257,15 +258,18 @@ def _wait_for_event(running: list[Child], signals: "_Signals") -> None:
 
 
 class _Signals:
-    """Records signals that ask to stop, inside its `with` block; only in the main thread."""
+    """Records signals that ask to stop, inside its `with` block; only in the main thread.
+
+    Each signal also writes into a pipe, whose end `reader` wakes a parent that waits.
+    """
 
     def __init__(self) -> None:
         self.first: signal.Signals | None = None
-        self._interrupts = 0
+        self._interrupts = 0  # how often Ctrl-C was pressed
         self.reader, self._writer = os.pipe()
         os.set_blocking(self.reader, False)
         os.set_blocking(self._writer, False)
-        self._before: dict[signal.Signals, Any] = {}
+        self._before: dict[signal.Signals, Any] = {}  # the handlers outside the block
 
     def __enter__(self) -> "_Signals":
         if threading.current_thread() is threading.main_thread():

@@ -16,8 +16,8 @@ from lra.conf.plain_files import open_file
 HEAD_BYTES = TAIL_BYTES = 1 << 20
 LARGEST_BYTES = 4 << 20
 """A larger log is shortened to its head and its tail."""
-_LOOK_S, _SOON_S = 0.5, 0.02
-_LAST_BYTES = 1 << 16
+_LOOK_S, _SOON_S = 0.5, 0.02  # seconds between two checks of the size, at most and at least
+_LAST_BYTES = 1 << 16  # most output that `last_words` returns
 _LEFT_OUT = re.compile(rb"\n\[about (\d+) bytes left out\]\n")
 
 
@@ -26,6 +26,7 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Size before this attempt, which appends to earlier ones, and size at the last check.
         self._start = self._seen = self._size()
         self.wait_s = _SOON_S
         """Call `shorten` again after so many seconds."""
@@ -75,7 +76,7 @@ class Log:
             position = size - TAIL_BYTES
             written = HEAD_BYTES
             part = b"\n[about %d bytes left out]\n" % left_out
-            moved = position - written - len(part)
+            moved = position - written - len(part)  # the tail moves to the front by so many bytes
             while part and written < LARGEST_BYTES:  # this includes output that arrives meanwhile
                 file.seek(written)
                 written += file.write(part)
@@ -83,6 +84,6 @@ class Log:
                 part = file.read(TAIL_BYTES)
                 position += len(part)
             file.truncate(written)
-        if self._start > HEAD_BYTES:
+        if self._start > HEAD_BYTES:  # this attempt begins in the part that moved or was cut
             self._start = max(HEAD_BYTES, self._start - moved)
         return written

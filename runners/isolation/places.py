@@ -94,6 +94,7 @@ class Places:
             raise ValueError("a machine needs at least 1 place for jobs: got 0")
         self.all, self.alone = tuple(places), alone
         self._free = list(range(len(places)))
+        # By places, the indices of the jobs that have them: several jobs may have equal places.
         self._taken: dict[Taken, list[tuple[int, ...]]] = {}
         self._running: list[tuple[int, ...]] = []
         """Indices of the places of each running job, the longest running first."""

@@ -185,7 +185,7 @@ class Child:
                 f"{len(taken)}"
             )
         self.job, self.taken = job, taken
-        self._victims = oom_kills()
+        self._victims = oom_kills()  # before the job; more of them later may explain a death
         self.ending: Ending | None = None
         self._cause: str | None = None
         """Why the parent has stopped the job; None: it has not stopped it."""
@@ -200,7 +200,7 @@ class Child:
         except BaseException:
             self.kill()
             raise
-        self._begun = self._heard = time.monotonic()
+        self._begun = self._heard = time.monotonic()  # of the start, and of the last message
 
     def waitables(self) -> list[Any]:
         """Return the objects for which `multiprocessing.connection.wait` can wait."""
@@ -215,6 +215,7 @@ class Child:
     def due(self) -> float:
         """Return the monotonic time at which `poll` must be called at the latest."""
         now = time.monotonic()
+        # A pipe that another process keeps open never becomes ready, so it is polled often.
         times = [now + (0.02 if any(rank.half_dead for rank in self._ranks) else 60.0)]
         if any(rank.dead and not rank.noticed for rank in self._ranks):
             times.append(now)  # it died after the last `poll`, so no waitable becomes ready
@@ -303,7 +304,7 @@ class Child:
             for rank in self._ranks:
                 if not rank.dead:
                     rank.kill()
-            self._kill_at = now + 1.0
+            self._kill_at = now + 1.0  # kills again those that are not dead by then
 
     def _conclude(self) -> Ending:
         """Return how the job ended, after all processes have ended; the first failure decides."""
@@ -347,7 +348,7 @@ def _rank_variables(processes: int) -> list[dict[str, str]]:
     if processes == 1:
         return [{}]
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind(("127.0.0.1", 0))  # 0: the system chooses a free port
         port = str(probe.getsockname()[1])
     return [
         {
@@ -382,7 +383,7 @@ def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) 
     """
     lines = [] if log is None else log.last_words().splitlines()
     detail = f"; the last line of {job.log} is: {lines[-1]}" if lines else ""
-    if (fault := fault_of(RuntimeError(detail))) is not None:
+    if (fault := fault_of(RuntimeError(detail))) is not None:  # the line names a storage error
         return Ending(
             Status.skipped,
             legible(f"the process ended{detail}"),

@@ -80,9 +80,10 @@ class _Current:
         self.listener: Listener | None = None
         self.prefixes: tuple[str, ...] = ()
         """Names from enclosing `phase_prefix` blocks."""
+        # Monotonic times of the last message, and of the first `so_far` of the current phase.
         self.last_at = self.phase_at = 0.0
-        self.phase: tuple[str, ...] = ()
-        self.phase_done = 0
+        self.phase: tuple[str, ...] = ()  # its name after its prefixes
+        self.phase_done = 0  # how many units were done at its first `so_far`
 
 
 _current = _Current()

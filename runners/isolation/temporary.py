@@ -46,7 +46,7 @@ def base_folder() -> Path:
 
 def unwritable(folder: Path, error: OSError) -> Unwritable:
     """Return the error which says that this folder for temporary files cannot be written."""
-    remedy = way_out(error)
+    remedy = way_out(error)  # "" if there is none besides TMPDIR
     return Unwritable(
         error.errno,
         f"cannot write to {folder}, the folder for temporary files: {error.strerror or error}; "
@@ -61,7 +61,7 @@ def process_folder() -> Path:
         Unwritable: it cannot be created.
     """
     process: Any = multiprocessing.current_process()
-    known = process._config.get("tempdir")
+    known = process._config.get("tempdir")  # where `multiprocessing` itself looks for the folder
     if known is not None and Path(known).is_dir():
         return Path(known)
     parent = base_folder()

@@ -114,7 +114,8 @@ def load(first: Machine, last: Machine, tick: float) -> Load | None:
     if wall <= 0 or first.processors != processors:
         return None
     whole = wall * processors
-    # In a container, the file may be for another number of processors.
+    # In a container, the file may be for another number of processors; then the total is wrong by
+    # more than 20 % and the rounding of ticks.
     if abs(last.total - first.total - whole) > 0.2 * whole + TICKS * processors * tick:
         return None
     idle, steal = max(0.0, last.idle - first.idle), max(0.0, last.steal - first.steal)

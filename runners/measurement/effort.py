@@ -61,6 +61,7 @@ def effort(calls: Mapping[Operator, float], views: float = 0.0) -> Effort:
     for call, times in calls.items():
         total["operators"] += times
         total["products"] += call.operations * times
+        # A causal kernel skips the half of all pairs of tokens in which the key is later.
         total["skipped"] += call.operations * times / 2 if call.name.endswith(CAUSAL) else 0.0
         name = call.name.partition(".")[0]
         if name in SORTS:
@@ -86,7 +87,7 @@ def parts(work: Effort, rates: Rates) -> Effort:
         work.cached / rates.cache,
         work.exponentials / rates.exponentials,
         work.sorts / rates.sorts,
-        0.0,
+        0.0,  # skipped operations take no time
         work.operators * rates.operator_s,
     )
 
@@ -121,6 +122,7 @@ def extrapolate_calls(
         share: position of the large pass on the line: 0 is `near`, 1 is `far`.
     """
     totals: dict[Operator, float] = {}
+    # By name: sums of calls, of operations and of moved bytes.
     rest: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for call in {**near, **far}:
         first, second = near.get(call, 0.0), far.get(call, 0.0)
@@ -131,7 +133,7 @@ def extrapolate_calls(
         for index, amount in enumerate((1.0, call.operations, call.moved)):
             rest[call.name][index] += times * amount
     for name, (calls, operations, moved) in rest.items():
-        n = max(1.0, calls)
+        n = max(1.0, calls)  # a line that falls may extrapolate to no call, or to fewer
         if operations > 0 or moved > 0:
             whole = Operator(name, round(max(0.0, operations) / n), round(max(0, moved) / n))
             totals[whole] = totals.get(whole, 0.0) + n

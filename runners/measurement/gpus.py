@@ -16,7 +16,7 @@ from lra.runners.records import Status
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVERS = ("nvidia*", "dxg", "kfd", "nvmap", "nvgpu")
 """Names of GPU drivers in /dev: NVIDIA, WSL, AMD, and small boards of NVIDIA."""
-_LONGEST_S = 120.0
+_LONGEST_S = 120.0  # a child that asks for longer is stopped
 
 
 class Gpu(NamedTuple):

@@ -30,6 +30,7 @@ def foretold(seconds: Mapping[int, float], length: int) -> ForetoldTime | None:
     """
     shorter_lengths = sorted(measured for measured in seconds if measured < length)
     longer = shorter_lengths[-1] if shorter_lengths else 0
+    # The ratio longer / measured is at least length / longer, over which the law is continued.
     far_enough = [measured for measured in shorter_lengths if measured * length <= longer**2]
     if not far_enough:
         return None

@@ -207,7 +207,7 @@ def process_peak_bytes() -> int:
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    unit = 1 if sys.platform == "darwin" else 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS reports bytes, other systems KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
@@ -233,7 +233,7 @@ def machine_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, floa
 
     best = {}
     for name, call in (("multiply", multiply), ("copy", copy)):
-        time_call(call, device)
+        time_call(call, device)  # warm-up
         best[name] = min(time_call(call, device) for _ in range(5))
     moved = 2 * source.numel() * source.element_size()
     return 2 * side**3 / best["multiply"], moved / best["copy"]

@@ -124,7 +124,7 @@ class _Attributed:
         for method in CALLED:
             if hasattr(part, method):
                 call = partial(self._enter, getattr(part, method), name, by_layer)
-                object.__setattr__(part, method, call)
+                object.__setattr__(part, method, call)  # hides the method of the class
 
     def _enter(
         self, method: Callable[..., Any], name: str, by_layer: bool, *args: Any, **named: Any
@@ -164,6 +164,7 @@ def cost_by_part(model: Backbone, length: int, *, memory: int = 0, kind: str = "
     watched = _Attributed()
     for part, name, by_layer in _watched_parts(model):
         watched.watch(part, name, by_layer=by_layer)
+    # Its operations depend on the ids of tokens, so it is replaced and counts as unknown.
     grouped = isinstance(model.embedding, AdaptiveEmbedding)
     if grouped:
         object.__setattr__(model.embedding, "forward", partial(_empty_vectors, model.config.width))
@@ -184,6 +185,7 @@ def cost_by_part(model: Backbone, length: int, *, memory: int = 0, kind: str = "
 
 
 def _empty_vectors(width: int, ids: Tensor) -> Tensor:
+    """Return vectors of the shape that an embedding of the ids has, without data on `meta`."""
     return torch.empty((*ids.shape, width), device=ids.device)
 
 
@@ -222,6 +224,7 @@ def _list_parts(model: Backbone, watched: _Attributed, tokens: int, *, grouped: 
         parts.append(single_part("stack", model.stack))
     parts.append(single_part("head", model.head))
     counted = sum(part.uses * (part.operations or 0) for part in parts)
+    # All parameters of the model that no part above has, and all remaining operations.
     parts.append(single_part("other", model)._replace(operations=total - counted))
     listed = [part for part in parts if part.name in ALWAYS or part.parameters or part.operations]
     whole = sum(parameter.numel() for parameter in model.parameters())
@@ -243,11 +246,11 @@ def _count_layer(
     parameters = (
         claims.count_new(block.mixer),
         0 if block.network is None else claims.count_new(block.network),
-        claims.count_new(block),
+        claims.count_new(block),  # what remains of the layer: its norms
     )
-    products = watched.of_part("mixer", number + 1), watched.of_part("network", number + 1)
+    operations = watched.of_part("mixer", number + 1), watched.of_part("network", number + 1)
     again, has_network = block in blocks[:number], block.network is not None
-    return _CountedLayer(type(block.mixer).__name__, parameters, products, again, has_network)
+    return _CountedLayer(type(block.mixer).__name__, parameters, operations, again, has_network)
 
 
 def _group_layers(layers: Sequence[_CountedLayer]) -> Iterable[ModelPart]:
@@ -266,7 +269,7 @@ def _group_layers(layers: Sequence[_CountedLayer]) -> Iterable[ModelPart]:
         span = first, first + uses - 1
         first += uses
         kinds = ("mixer", "network", "norms")
-        work = (*alike.operations, 0)
+        work = (*alike.operations, 0)  # norms have no products
         for name, count, operations in zip(kinds, alike.parameters, work, strict=True):
             if name == "network" and not alike.has_network:
                 continue
@@ -275,4 +278,5 @@ def _group_layers(layers: Sequence[_CountedLayer]) -> Iterable[ModelPart]:
 
 
 def _without_again(pair: tuple[_CountedLayer, _CountedLayer]) -> _CountedLayer:
+    """Return the counts by which a pair of `_group_layers` is grouped, whether it is new or not."""
     return pair[0]._replace(again=False)

@@ -116,7 +116,7 @@ def measure_rates(hardware: HardwareProfile, threads: int) -> Rates:
 
     from lra.runners.measurement.device import DTYPES, set_matmul_precision
 
-    device_name(hardware.device)
+    device_name(hardware.device)  # raises ValueError without such a device
     device, dtype = torch.device(str(hardware.device)), DTYPES[hardware.precision]
     before = torch.get_num_threads()
     if hardware.device is Device.cpu:
@@ -138,12 +138,13 @@ def _measure_on(device: "torch.device", dtype: "torch.dtype") -> Rates:
     """Measure all rates; `dtype` is the number format of products, the others use float32."""
     import torch
 
-    side = 8192 if device.type == "cuda" else 512
+    side = 8192 if device.type == "cuda" else 512  # large enough for the peak rate
     left = torch.randn(side, side, device=device).to(dtype)
-    large = torch.randn(STREAMED_BYTES // 4, device=device)
+    large = torch.randn(STREAMED_BYTES // 4, device=device)  # a number has 4 bytes
     small = torch.randn(CACHED_BYTES // 4, device=device)
     rows = torch.randn(32, 4096, device=device)
     return Rates(
+        # Sums read two operands and write one result; exponentials read one and write one.
         products=2.0 * side**3 / _time_best(lambda: left @ left, device),
         memory=3.0 * STREAMED_BYTES / _time_best(lambda: large + large, device),
         cache=3.0 * CACHED_BYTES / _time_best(lambda: small + small, device),

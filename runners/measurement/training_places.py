@@ -30,7 +30,7 @@ def places_of(
     Raises:
         ValueError: There are fewer devices than a run needs.
     """
-    number = 0 if timed else hardware.training_processes * processes
+    number = 0 if timed else hardware.training_processes * processes  # 0: as many as fit
     if hardware.device is Device.cuda:
         devices = on_gpus(gpus(), places=number)
     elif timed:
@@ -68,6 +68,7 @@ def shared_places(
     Raises:
         ValueError: There are fewer devices than a run needs.
     """
+    # 0 runs leave cores free, so no place is bound to cores, which other workers would use, too.
     whole = places_of(hardware, timed=timed, processes=processes, cells=0)
     if timed:
         return whole
@@ -76,7 +77,7 @@ def shared_places(
     number, workers = share
     block = max(processes, len(whole.all) // workers)
     block = block if cells is None else min(block, cells * processes)
-    first = number * block
+    first = number * block  # beyond the last GPU, workers share GPUs from the first one on
     return Places([whole.all[(first + at) % len(whole.all)] for at in range(block)])
 
 
@@ -128,7 +129,7 @@ def _sort_key(core: int) -> tuple[int, int, int]:
             int((folder / name).read_text()) for name in ("physical_package_id", "core_id")
         )
     except (OSError, ValueError):
-        return 0, core, core
+        return 0, core, core  # an unknown topology: cores are sorted by their numbers
     return package, physical, core
 
 

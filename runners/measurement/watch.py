@@ -57,7 +57,8 @@ class GpuWatch:
     def others(self) -> int | None:
         """Return how many other processes compute on the GPU; None if unknown.
 
-        In a container this process has another number than for the driver, but it is counted there.
+        This process is subtracted. In a container the driver knows it by another number; then it is
+        taken to be one of those that the driver counts, if there are any.
         """
         processes = self._query("nvmlDeviceGetComputeRunningProcesses")
         if processes is None:
@@ -111,7 +112,7 @@ LEAST_SHARE, LEAST_TAKEN = 1 / 2, 2 / 3
 """Undisturbed rounds must be at least these fractions of the requested and of the taken rounds. If
 they are fewer, all rounds are retained and marked, because on such a machine even undisturbed
 rounds run with cold caches."""
-LEAST_ROUNDS = 3
+LEAST_ROUNDS = 3  # a median needs so many
 WAIT_S = 2.0
 """Repeats wait at most so many seconds until a load ends."""
 
@@ -202,6 +203,7 @@ class Watch:
         self.threads = torch.get_num_threads()
         self._counters = Counters() if counters is None else counters
         self._gpu = gpu_watch(device) if gpu is None and self.on_gpu else gpu
+        # Readings of the machine and of this process over a quarter of a second, oldest first.
         self._trail: deque[Machine] = deque()
         self._past: deque[ProcessTimes] = deque()
         self._look()

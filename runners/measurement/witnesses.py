@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from lra.conf.processors import group_folders
 
-_BYTES = 1 << 16
+_BYTES = 1 << 16  # most bytes of a file that are read
 _STAT = re.compile(r"^cpu[0-9]+ ", re.MULTILINE)
 _STALLED = re.compile(r"^some .*\btotal=([0-9]{1,18})$", re.MULTILINE)
 _THROTTLED = re.compile(r"^(throttled_usec|throttled_time) ([0-9]{1,18})$", re.MULTILINE)
@@ -85,6 +85,7 @@ def parse_stat(text: str, ticks: int) -> tuple[float, float, float, int] | None:
     total = sum(spent)
     if not processors or not total > 0:  # some containers give a file of zeros
         return None
+    # Fields: user, nice, system, idle, iowait (also idle), irq, softirq, steal.
     return spent[3] + spent[4], spent[7], total, processors
 
 
@@ -126,6 +127,7 @@ class Counters:
         self.tick = 1 / self._ticks
         """Resolution of `machine`, in seconds."""
         groups = (self._text(f"{proc}/self/{name}") or "" for name in ("cgroup", "mounts"))
+        # The control groups of this process that can limit it.
         stats = [f"{folder}/cpu.stat" for folder in group_folders(*groups)]
         self._groups = [f for f in stats if parse_throttled(self._text(f) or "") is not None]
 

@@ -134,7 +134,7 @@ class Approximation(Timing, Runner):
             options["target"] = self.target
         if model in self.own_budgets:
             options["budgets"] = self.own_budgets[model]
-        return {**options, "own_budgets": {}}
+        return {**options, "own_budgets": {}}  # those of other models do not matter
 
     def budget_option(self, model: str) -> str:
         """Return the name of the budget's option. Raises `Unsupported` if there is none."""
@@ -211,7 +211,7 @@ class ApproximationLab:
         self.budgets = sorted(config.budgets)
         target = ", ".join(f"{k}={v}" for k, v in config.target.items()) or "softmax"
         self.labels = {**labels, "option": config.budget_option(model), "target": target}
-        self.length = self.layers[0].q.shape[2]
+        self.length = self.layers[0].q.shape[2]  # q is [b, h, l, k]
         self.ranks = sorted(config.top)
 
     def rows(self) -> Iterator[Measurement]:
@@ -225,7 +225,7 @@ class ApproximationLab:
                 so_far("measuring errors", measured, total, "budget")
                 try:
                     core = self._build_approximation(budget, layer)
-                except Unsupported:  # it is a ValueError, but concerns every budget
+                except Unsupported:  # a kind of ValueError, but one that concerns every budget
                     raise
                 except ValueError as error:
                     yield self._make_refusal_row(budget, layer, str(error))

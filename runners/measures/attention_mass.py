@@ -117,6 +117,7 @@ def attention_mass(
     with torch.inference_mode(), autocast(hardware), recorded_masses(mixers) as masses:
         for batch in task.batches(config.split, batch_size=config.batch_size, seed=0):
             count = len(by_layer[min(by_layer)])
+            # The last segment of a split may be shorter than a window.
             if count == config.segments or batch.tokens.shape[-1] != window:
                 break
             so_far("reading", count, config.segments, "segment")
@@ -124,7 +125,7 @@ def attention_mass(
             if batch.reset is not None and bool(batch.reset.any()):
                 state = model.initial_state(len(batch.tokens), memory)
             state = model.run(moved.tokens, None, state).state
-            if len(masses) == len(mixers):
+            if len(masses) == len(mixers):  # the memories of all layers were full
                 for layer, mass in masses.items():
                     by_layer[layer].append(mass.cpu())
             masses.clear()
@@ -134,7 +135,7 @@ def attention_mass(
             f"must fill a memory of {memory} tokens; lower runner.batch_size or task.memory"
         )
     masses_of = {str(layer): torch.cat(parts) for layer, parts in by_layer.items()}
-    if len({mass.shape for mass in masses_of.values()}) == 1:
+    if len({mass.shape for mass in masses_of.values()}) == 1:  # layers with equal memories
         masses_of[ALL] = torch.stack(list(masses_of.values())).mean(0)
     for name, mass in masses_of.items():
         edges = regions(mass.shape[1], segment=window, memory=memory)
@@ -175,7 +176,7 @@ def _mass_rows(
         for bucket, keys in {**buckets, ALL: np.arange(first, last)}.items():
             sums = mass[:, torch.from_numpy(keys)].sum(1)
             row_labels = {**labels, "region": region, "bucket": bucket, "keys": str(len(keys))}
-            value = min(1.0, float(sums.mean()))
+            value = min(1.0, float(sums.mean()))  # a sum of weights may round above 1
             yield Measurement(metric="attention_mass", value=value, labels=row_labels)
             if len(sums) > 1:
                 error = float(sums.std()) / math.sqrt(len(sums))

@@ -80,7 +80,7 @@ class Bench:
             return lambda: self._run_forward(model)
         model.train()
         optimiser = build_optimiser(model, OptimConfig(clip=None))
-        set_rates(optimiser, 1e-4)
+        set_rates(optimiser, 1e-4)  # any small rate: it changes no time
 
         def step() -> None:
             torch.autograd.backward(self._compute_loss(model))
@@ -114,7 +114,7 @@ class Bench:
         try:
             return self._count_without_data(name)
         except DynamicOutputShapeException:  # shapes depend on the token ids, which fakes lack
-            if self.hardware.compile:
+            if self.hardware.compile:  # operators inside compiled code cannot be counted
                 raise
             return count_operations(call)
 

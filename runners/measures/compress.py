@@ -156,7 +156,7 @@ class Compress(Timing, TrainedRunner):
         """Check the options; a ValueError says what to type instead."""
         super().__post_init__()
         for sentence in idle(NEEDS, vars(self), defaults(Compress)).values():
-            raise ValueError(sentence)
+            raise ValueError(sentence)  # the first option without effect
         check_least(
             1,
             importance_examples=self.importance_examples,
@@ -172,7 +172,7 @@ class Compress(Timing, TrainedRunner):
                     f"evaluate_splits: got {split!r}; wanted a list of {', '.join(SPLITS[1:])}"
                 )
         self._check_amounts()
-        _ = self.taught
+        _ = self.taught  # its constructor checks the options of the loss
 
     def check_packages(self) -> None:
         """Raise ValueError if the method is `int8` and its package torchao is missing."""
@@ -345,7 +345,7 @@ class Compress(Timing, TrainedRunner):
                 all weights are trained.
         """
         if share is not None:
-            steps = max(1, 3 * self.steps // 4) if self.gradual else 0
+            steps = max(1, 3 * self.steps // 4) if self.gradual else 0  # while sparsity rises
             model.add_module(
                 PRUNING,
                 MagnitudePruning(model, share, self.scope, steps=steps, every=self.prune_every),
@@ -385,7 +385,7 @@ class Compress(Timing, TrainedRunner):
                 scores[_amount_and_stage(row)] = row.value or 0.0
         models = [key for key in sizes if key in scores]
         parts = []
-        for key in (models[0], models[-1]) if len(models) > 1 else models:
+        for key in (models[0], models[-1]) if len(models) > 1 else models:  # trained and last
             name = " ".join(key)
             parts.append(f"{name}: accuracy {scores[key]:.3f}, {sizes[key] / 1024:,.0f} KiB")
         return "; ".join(parts)

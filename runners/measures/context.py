@@ -90,6 +90,7 @@ class LossByContext(TrainedRunner):
         longest = self.longest or window + memory
         if self.contexts is not None:
             longest = max(self.contexts)
+        # All powers of two up to `longest`, which itself may lie between two of them.
         powers = {2**power for power in range(longest.bit_length())} | {longest}
         contexts = powers if self.contexts is None else set(self.contexts)
         if self.step is not None:
@@ -201,7 +202,7 @@ def loss_by_context(
         "split": config.split, "targets": str(len(targets.positions)), "drawn": targets.drawn,
         **step,
     }  # fmt: skip
-    built = cache(build)
+    built = cache(build)  # a model with a state is built once for all contexts
     memory = remembered_tokens(built(window).config, task, training=False) if task.memory else None
     contexts = config.lengths(window, memory or 0)
     for number, context in enumerate(contexts, 1):
@@ -253,6 +254,7 @@ def target_losses(
         for first in range(0, len(targets.positions), way.rows):
             so_far("predicting", first, len(targets.positions), "token")
             positions = targets.positions[first : first + way.rows]
+            # [r, c]: the c tokens before each of r positions.
             before = targets.stream[positions[:, None] + np.arange(-way.context, 0)]
             tokens = torch.from_numpy(before.astype(np.int64)).to(device)
             target = torch.from_numpy(targets.stream[positions].astype(np.int64)).to(device)

@@ -114,7 +114,7 @@ class Decode(Runner):
                 )
         check_positive(long_call_s=self.long_call_s, token_limit_s=self.token_limit_s)
         check_repeats(self.repeat_limit_s)
-        _ = self.sampling
+        _ = self.sampling  # its constructor checks temperature and top_k
 
     @property
     def sampling(self) -> TokenSampling:
@@ -252,6 +252,7 @@ class TokenWriter:
         pairs = zip(prefills, openings.samples("choose"), strict=True)
         firsts = tuple(prefill + choose for prefill, choose in pairs)
         for metric, seconds in (("first_token_time", firsts), ("prefill_time", prefills)):
+            # Without a state there is no prefill that later tokens could use.
             if self.memory is not None or metric == "first_token_time":
                 yield Measurement(
                     metric=metric,
@@ -303,6 +304,7 @@ class TokenWriter:
     def advance(self, point: Point) -> Point:
         """Choose the next token, and return the point after it."""
         with torch.inference_mode(), autocast(self.hardware):
+            # The second of the pair (token, point after it).
             return advance(self.model, point, self.config.sampling, self.generator)[1]
 
     def following(self, point: Point) -> Callable[[], object]:

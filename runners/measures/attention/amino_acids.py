@@ -29,7 +29,7 @@ class AminoAcids:
     """The attention that each amino acid gets, summed over the added examples."""
 
     def __init__(self) -> None:
-        self.sums: dict[int, Tensor] = {}
+        self.sums: dict[int, Tensor] = {}  # by layer: attention [h, 20] of each head
 
     def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
         """Add the weights of one layer for one batch; padded queries do not count."""
@@ -54,7 +54,7 @@ class AminoAcids:
                 "model.backbone.depth"
             )
         shares = sums / sums.sum(1, keepdim=True)
-        constant = (shares.std(0) < 1e-12).nonzero()[:, 0].tolist()
+        constant = (shares.std(0) < 1e-12).nonzero()[:, 0].tolist()  # equal up to rounding
         if constant:
             names = ", ".join(AMINO_ACIDS[number] for number in constant)
             raise Unsupported(

@@ -87,7 +87,7 @@ def trained_heads(
                 core_inputs.clear()
                 model.eval()(batch.tokens, batch.target, batch.keep)
                 rows = _select_long_rows(core_inputs[0], length)[: sequences - count]
-                for parts, (*qkv, _) in zip(layers, core_inputs, strict=True):
+                for parts, (*qkv, _layout) in zip(layers, core_inputs, strict=True):
                     parts.append(QueryKeyValue(*(x[rows, :, :length].double() for x in qkv)))
                 count += len(rows)
                 if count == sequences:
@@ -128,7 +128,7 @@ def implied_matrix(core: Core, inputs: QueryKeyValue) -> Float[Tensor, "b h l l"
     """Return the attention weights of every query, which are the output for V = identity."""
     call = CoreCall(inputs.q, inputs.k, Layout())
     with torch.inference_mode():
-        ((_, matrix),) = weights(core, call, keys_at_once=inputs.k.shape[2])
+        ((_, matrix),) = weights(core, call, keys_at_once=inputs.k.shape[2])  # all in one part
     return matrix
 
 

@@ -18,7 +18,7 @@ class Kernels:
     """Mean and deviation of the convolution kernels that were added, by layer."""
 
     def __init__(self) -> None:
-        self.lefts: dict[int, int] = {}
+        self.lefts: dict[int, int] = {}  # taps before that of the current token
         self.moments: dict[int, Tensor] = {}
         """Sums of the kernels and of their squares, [2, h, t]; of a learned kernel, [1, h, t]."""
         self.tokens: dict[int, float] = {}
@@ -47,7 +47,7 @@ class Kernels:
         """
         for layer, moments in sorted(self.moments.items()):
             left, tokens = self.lefts[layer], self.tokens[layer]
-            mean, *squares = moments / (tokens or 1)
+            mean, *squares = moments / (tokens or 1)  # a learned kernel has no squares
             parts = {"kernel_weight": mean}
             if squares:
                 parts["kernel_deviation"] = (squares[0] - mean.square()).clamp(min=0).sqrt()

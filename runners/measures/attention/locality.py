@@ -29,8 +29,10 @@ class Locality:
     """
 
     def __init__(self, within: Sequence[int], cells: int, longest: int) -> None:
-        self.within, self.positions = within, -(-longest // cells)
-        self.cells = -(-longest // self.positions)
+        self.within, self.positions = within, -(-longest // cells)  # positions of a square's side
+        self.cells = -(-longest // self.positions)  # squares along each side
+        # By layer: sums over examples of each number and head [m, h], sums of weights [c, c] in the
+        # c x c squares of the map, and real queries [c] in each row of squares.
         self.sums: dict[int, Tensor] = {}
         self.maps: dict[int, Tensor] = {}
         self.queries: dict[int, Tensor] = {}

@@ -58,7 +58,8 @@ def recorded_masses(
 
     def recorder(layer: int, read: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def read_and_record(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
-            (segment,) = rest
+            (segment,) = rest  # the only further argument of `read`
+            # `empty` counts the empty rows of each sequence's memory; None: there are none.
             is_full = segment.empty is None or not bool(segment.empty.any())
             if is_full and layer not in masses:
                 masses[layer] = _average_weights(read, q, k, segment)

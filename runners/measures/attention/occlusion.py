@@ -45,6 +45,7 @@ def draw_queries(
         positions = torch.zeros(len(rows), 1, dtype=torch.long)
         counts = torch.ones_like(positions, dtype=torch.bool)
     elif not model.per_token and model.config.pooling == Pooling.last:
+        # The largest position of a real token: the last one.
         positions = torch.arange(rows.shape[1]).mul(real).amax(dim=1, keepdim=True)
         counts = real.any(dim=1, keepdim=True)
     else:
@@ -56,6 +57,7 @@ def draw_queries(
         # The positions with the largest random numbers are a draw without replacement.
         priority = torch.rand(eligible.shape, generator=generator).masked_fill(~eligible, -1.0)
         largest = priority.topk(min(queries, eligible.shape[1]), dim=1)
+        # A CLS vector moves all tokens by one; -1 marks positions that are not eligible.
         positions, counts = largest.indices + model.has_cls, largest.values >= 0
     real_tokens = rows[real]
     picks = torch.randint(len(real_tokens), (tokens.numel(),), generator=generator)

@@ -64,6 +64,7 @@ def gradient_support(mixer: nn.Module, x: Float[Tensor, "1 l d"]) -> Int[Tensor,
     """
     x = x.detach().requires_grad_()
     y = cast(Any, mixer)(x, Layout())
+    # Different weights, because the plain sum is constant after a norm, and its gradient then 0.
     direction = torch.linspace(0.5, 1.5, y.shape[-1], dtype=y.dtype, device=y.device)
     rows = []
     for answer in (y[0] * direction).sum(-1):

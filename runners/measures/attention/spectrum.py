@@ -42,6 +42,7 @@ class Spectrum:
             shares = (values.cumsum(-1) / values.sum(-1, keepdim=True)).cpu()
             count = shares.shape[-1]
             # Matrices differ in size, so curves are added at equal fractions of their sizes.
+            # Index of the last of the ceil(count point / POINTS) largest values, from 0.
             indices = [-(-count * point // POINTS) - 1 for point in range(1, POINTS + 1)]
             self.sums[layer] = self.sums.get(layer, 0) + shares[:, indices]
             self.examples[layer] = self.examples.get(layer, 0) + 1
@@ -88,7 +89,7 @@ def energies(mixer: nn.Module) -> Energies | None:
             .double()
             for project in (attention.queries, attention.keys)
         )
-    w_k = w_k.repeat_interleave(len(w_q) // len(w_k), dim=0)
+    w_k = w_k.repeat_interleave(len(w_q) // len(w_k), dim=0)  # heads may share keys
     products = w_q @ w_k.mT
     head_rank = min(attention.key_width, width)
     joint_rank = min(len(w_q) * attention.key_width, width)
@@ -116,7 +117,7 @@ def projection_rows(mixers: dict[int, nn.Module]) -> Iterator[Measurement]:
             continue
         named = {str(head): curve for head, curve in enumerate(curves.heads)}
         for head, curve in {**named, "all": curves.together}.items():
-            quarter = max(0, -(-len(curve) // 4) - 1)
+            quarter = max(0, -(-len(curve) // 4) - 1)  # index, from 0, of the quarter rounded up
             yield Measurement(
                 metric="projection_energy",
                 value=float(curve[quarter]),

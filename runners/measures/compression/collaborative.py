@@ -29,6 +29,7 @@ def _build_layer(site: Site, scores: SharedScores, trained: MultiHead) -> nn.Mod
     rank = len(scores.queries)
     layer = CollaborativeAttention(site, key_width=rank, mixing=MixingStart.ones)
     layer.double()  # `scores` are in float64
+    # `scores` are divided by sqrt(head_width), but the layer divides by a root of its own.
     scaled = SharedHeads(*scores[:4]).scaled(scores.head_width)
     layer.q_proj.weight.copy_(scaled.queries)
     layer.k_proj.weight.copy_(scaled.keys)
