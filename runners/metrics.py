@@ -40,6 +40,7 @@ def _metric(
     least: float | None = None,
     most: float | None = None,
 ) -> Metric:
+    """Return a metric; `least` and `most` replace the range that its unit has in `_RANGES`."""
     low, high = _RANGES.get(unit, _COUNTED)
     return Metric(
         unit=unit,

@@ -305,7 +305,8 @@ def legible(text: str, at_most: int = LONGEST_REASON) -> str:
     its beginning and its end remain. Characters that cannot be encoded or printed (a lone
     surrogate, NUL, an escape sequence) are escaped as in Python.
     """
-    # The first cut saves time, because a text may have 10⁸ characters.
+    # The first cut saves time, because a text may have 10⁸ characters; 8 times as many are left,
+    # because many of them may be spaces.
     line = " ".join(_cut_middle(text, 8 * at_most).split())
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     return _cut_middle("".join(escaped), at_most)
@@ -315,7 +316,7 @@ def _cut_middle(text: str, at_most: int) -> str:
     """Return `text`; if it has more than `at_most` characters, ` … ` replaces its middle."""
     if len(text) <= at_most:
         return text
-    half = (at_most - 3) // 2
+    half = (at_most - 3) // 2  # " … " has 3 characters
     return f"{text[:half].rstrip()} … {text[-half:].lstrip()}"
 
 

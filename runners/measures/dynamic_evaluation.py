@@ -91,7 +91,7 @@ class DynamicEvaluation(TrainedRunner):
                     "of them twice"
                 )
         for sentence in idle(NEEDS, vars(self), defaults(DynamicEvaluation)).values():
-            raise ValueError(sentence)
+            raise ValueError(sentence)  # the first option without effect
 
     def marks(self, regime: str) -> Mapping[str, str]:
         """Return the label `regime`, extended by the update rule and its rates."""
@@ -246,6 +246,7 @@ def gradient_scales(
 ) -> list[Tensor]:
     """Return m of every parameter: the root mean square of its gradient over training batches."""
     weights, device = _trainable_weights(model), torch.device(str(hardware.device))
+    # For each parameter, the sum over batches of the squares of its gradient.
     squares, rows = [torch.zeros_like(weight) for weight in weights], config.statistics_batch_size
     streams = RecurrentStates(model, remembered_tokens(model.config, task, training=True))
     count = 0

@@ -162,8 +162,8 @@ def _evaluate_factor(
     try:
         options = task.stretched(factor)
         phase("preparing data")
-        longer = stretch(options) if options else task
-    except BadData:
+        longer = stretch(options) if options else task  # without options, it has this length
+    except BadData:  # a kind of ValueError, but one that fails the whole run
         raise
     except ValueError as error:
         yield failure_row(Status.skipped, f"the task has no test examples of this length: {error}")
@@ -188,6 +188,7 @@ def _evaluate_factor(
     if not math.isfinite(scores.measured["loss"]):
         yield failure_row(Status.diverged, f"the loss is {scores.measured['loss']} at this length")
         return
+    # A window has many items, so its hit is a fraction.
     count_label = "examples" if scores.outcomes.hit.dtype == bool else "windows"
     labels[count_label] = str(len(scores.outcomes.index))
     for name, value in scores.measured.items():

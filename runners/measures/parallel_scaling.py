@@ -133,14 +133,15 @@ def measure(
         calls["alone"] = _wait
         if ranks.first:
             model = work.build(max_length=length).to(device)
+            # `Ranks()` is one process that synchronises with no other.
             calls["alone"] = _build_step(work, model, Ranks(), single, device)
     phase("warming up")
-    slowest = 0.0
+    last_s = 0.0  # of the last call: of the first process alone, or, if untimed, of all together
     for _ in range(max(2, config.warmup_steps)):  # the first call sets up connections
         for call in calls.values():
             ranks.wait()
-            slowest = time_call(call, device)
-    rounds = config.rounds(ranks.largest(slowest))
+            last_s = time_call(call, device)
+    rounds = config.rounds(ranks.largest(last_s))
     times = _time_interleaved(calls, ranks, device, rounds)
     with Traffic() as traffic:
         together()
@@ -213,13 +214,14 @@ def _build_step(
     set_rates(optimiser, 1e-4)
     tokens, target = random_inputs(sequences, length, work.facts(length), work.seed)
     batch = to_device(ranks.part_of(Batch(tokens, target, torch.arange(sequences))), device)
+    # The targets of all processes, and the fraction of the sequences that this process has.
     total, share = float(target.numel()), batch.target.shape[0] / sequences
 
     def step() -> None:
         with nullcontext() if synchronised is None else synchronised.adding(last=True):
             call = part_loss if synchronised is None else synchronised.call
             with autocast(hardware):
-                loss, _ = call(batch, None, total, share)
+                loss, _state = call(batch, None, total, share)
             torch.autograd.backward(loss)
         optimiser.step()
         optimiser.zero_grad()
@@ -239,7 +241,7 @@ def _time_interleaved(
     with without_collection():
         for number in range(rounds):
             so_far("timing", number, rounds, "sample", MEASURING_S)
-            for name in list(calls)[:: 1 if number % 2 == 0 else -1]:
+            for name in list(calls)[:: 1 if number % 2 == 0 else -1]:  # every other round reversed
                 ranks.wait()
                 seconds[name].append(time_call(calls[name], device))
     by_rank = ranks.gathered(seconds)

@@ -48,6 +48,7 @@ def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:
     if not task.spec.padded:
         return (int(source.window(split)) if hasattr(task, "window") else longest), True
     try:
+        # Whole batches and one more example, so that there is one for any batch size.
         lengths = np.asarray(source.lengths(split))[: MOST_EXAMPLES // batch_size * batch_size + 1]
         batches = {"batch_size": batch_size, "bucket_batches": source.bucket_batches}
         if split != "train":

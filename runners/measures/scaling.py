@@ -322,7 +322,7 @@ def _compare_models(
     references: dict[str, list[Reference]] = {key: [] for key in contenders}
     for name in config.references:
         keys = [key for key, contender in contenders.items() if contender.model != name]
-        with phase_prefix(f"reference {name}"):
+        with phase_prefix(f"reference {name}"):  # None if every model is this family itself
             reference = _prepare_reference(bench, config, name, contenders, calls) if keys else None
         for key in keys:
             if isinstance(reference, Measurement):
@@ -333,6 +333,7 @@ def _compare_models(
                 else:
                     yield key, reference.too_slow
                 yield from ((key, row) for row in _compare_memory(contenders[key], reference))
+    # For each model, the keys of the calls that are timed in the same rounds: its own comes first.
     compared = {key: (key, *(each.call for each in references[key])) for key in contenders}
     rounds = {
         key: config.rounds(max(calls[name].seconds for name in compared[key])) for key in compared

@@ -189,6 +189,7 @@ def _measure_attention_span(
     for reason in dict.fromkeys(reasons.values()):
         layers = [str(layer) for layer, why in reasons.items() if why == reason]
         all_layers = len(layers) == len(model.traits)
+        # One row without a layer stands for all of them.
         for layer_label in [{}] if all_layers else [{"layer": layer} for layer in layers]:
             row_labels = labels | layer_label
             yield Measurement(
@@ -325,6 +326,7 @@ def _measure_occlusion_span(
 
     count = sum(int(counted_answers(model, batch).sum()) for batch in queried)
     row_labels = labels | {"answers": str(count)}
+    # The distance between the first and the last position of the stack.
     longest = max(batch.tokens.shape[-1] for batch in queried) - 1 + model.has_cls
     shares: dict[int, float] = {}
     for distance in doublings(longest):

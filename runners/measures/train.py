@@ -57,7 +57,7 @@ class Train(TrainConfig, Runner):
     def marks(self, regime: str) -> Mapping[str, str]:
         """Return labels about the training stages and about the search that chose the options."""
         names = ("tuned", "study", "trial")
-        tuned = self.tuned.rsplit("/", 2) if self.tuned else ()
+        tuned = self.tuned.rsplit("/", 2) if self.tuned else ()  # search, study and trial
         transferred = {"transferred": self.transferred} if self.transferred else {}
         return {**super().marks(regime), **dict(zip(names, tuned, strict=False)), **transferred}
 
@@ -85,8 +85,9 @@ class Train(TrainConfig, Runner):
             rows, micro = part.batch_size, part.micro_batch_size
             length = part.length or padded_length(task, "train", rows)[0]
             end = min(part.end, self.until_step or part.end)
-            if end > part.first or not passes:
+            if end > part.first or not passes:  # one entry remains if the training ends at once
                 passes.append(Passes(end - part.first, rows, length, True, micro))
+        # By split: how many evaluations there are after the training, besides validations in it.
         final_passes = dict.fromkeys(self.evaluate_splits, 1)
         if every:
             final_passes.setdefault("validation", 0)
@@ -130,7 +131,7 @@ class Train(TrainConfig, Runner):
         """Return the folder with the state of the training that this one continues, or None."""
         if checkpoints is None or self.continues is None:
             return None
-        cells = checkpoints.parents[2]
+        cells = checkpoints.parents[2]  # of a path such as cells/3f/3fa9…/checkpoint-…
         return cells / self.continues[:2] / self.continues / checkpoints.name
 
 
@@ -178,4 +179,4 @@ def train(
         )
         yield from trainer.run(stop, earlier)
         yield from learned_span_rows(model, task)
-        del trainer
+        del trainer  # before `join_ranks` ends the group of processes that its objects use

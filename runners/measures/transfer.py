@@ -101,7 +101,7 @@ class Transfer(TrainConfig, Runner):
     def run(self, work: Work) -> Iterator[Item]:
         """Yield the curve of recovery and the final scores."""
         source = None
-        for name in self.starts_from():
+        for name in self.starts_from():  # one name or none
             source = PretrainedModel(work.trained(name), work.source_task(name))
             phase("preparing the data of the source")
             source.task.prepare()  # they may be missing if another machine did the training

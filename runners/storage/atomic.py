@@ -35,7 +35,7 @@ STORAGE_WORDS = re.compile(
 )
 """Texts of storage errors that are no OSError: those of libraries such as PyTorch, and of Python if
 it finds no folder for temporary files."""
-_KERNEL_PATH = re.compile(r"/(proc|sys|dev(?!/shm/))/")
+_KERNEL_PATH = re.compile(r"/(proc|sys|dev(?!/shm/))/")  # /dev/shm is memory that stores files
 _NO_STORAGE = (ConnectionError, ProcessLookupError, ChildProcessError, InterruptedError)
 _NO_READERS = frozenset({
     "socket", "ssl", "http", "urllib", "urllib3", "asyncio", "selectors", "subprocess",
@@ -65,7 +65,7 @@ def unwritable(path: Path, error: OSError) -> Unwritable:
     """Return the error that names the path, the free space and what to do."""
     if isinstance(error, Unwritable):
         return error
-    remedy = way_out(error)
+    remedy = way_out(error)  # "" if there is none besides another folder
     return Unwritable(
         error.errno,
         f"cannot write {path}: {error.strerror or error}{_describe_space(path)}; "
@@ -103,7 +103,7 @@ def _classify_error(error: BaseException) -> StorageFault | None:
     text = legible(text_of(error))
     if isinstance(error, OSError) and is_fault(error) and _is_storage_error(error, path):
         passing, remedy = may_pass(error), way_out(error)
-    elif match := STORAGE_WORDS.search(text):
+    elif match := STORAGE_WORDS.search(text):  # texts of libraries have no number: a full disk
         number = next((n for n in STORAGE_ALONE if os.strerror(n) == match[0]), errno.ENOSPC)
         equivalent = OSError(number, match[0])
         passing, remedy = may_pass(equivalent), way_out(equivalent)
@@ -123,6 +123,7 @@ def _is_storage_error(error: OSError, path: str | None) -> bool:
         return False  # missing rights or memory, a network, or a signal
     # Of an error without a path, such as EIO while reading, the module that raised it decides.
     frames = [*traceback.walk_tb(error.__traceback__)]
+    # An error that was never raised counts as one of a network.
     module = str(frames[-1][0].f_globals.get("__name__", "")) if frames else "socket"
     return module.partition(".")[0] not in _NO_READERS
 
@@ -275,7 +276,7 @@ def rename(path: Path, to: Path) -> None:
 
 def record(path: Path, text: str = "") -> None:
     """Write a small file directly, because all writers write the same text. Raises `Unwritable`."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not block
 
     def act() -> None:
         file = os.open(path, flags, 0o666)
@@ -296,7 +297,7 @@ def check_writable(folder: Path) -> None:
         probe = writers.temporary(folder / "probe")
         try:
             with probe.open("xb") as file:
-                file.write(b"\0" * 65536)
+                file.write(b"\0" * 65536)  # a full disk may still have room for a few bytes
                 file.flush()
                 os.fsync(file.fileno())
         finally:

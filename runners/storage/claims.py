@@ -126,8 +126,8 @@ class Claim:
     def __init__(self, path: Path, content: str, touch_s: float) -> None:
         self.path = path
         self.touch_s = touch_s
-        self._content = content
-        self._held, self._owner = True, os.getpid()
+        self._content = content  # of the file, by which the claim is recognised
+        self._held, self._owner = True, os.getpid()  # a forked process is not the owner
 
     @property
     def held(self) -> bool:

@@ -18,6 +18,7 @@ from lra.conf.rooms import ROOMS, stored_name
 from lra.runners.storage.parsed_sources import ParsedSource, Statement, keep_parsed, parse_source
 
 FOLLOWED = ("models", "tasks", "runners", "conf")
+"""The packages of lra that decide results; those that compose runs and write reports do not."""
 THEIRS = "own:"
 """Prefix for a user's package that has the name of a package of lra, such as `own:models`."""
 _HERE = Path(__file__).resolve().parents[2]
@@ -92,12 +93,13 @@ def _follow_imports(modules: Iterable[str], seen: Seen | None) -> dict[str, Sour
     """Return all sources that `modules` import, directly or not; `seen` is as in `digests`."""
     names, seen = list(map(stored_name, modules)), {} if seen is None else seen
     packages = {*FOLLOWED, *(name.partition(".")[0] for name in names)}
-    packages |= {f"{THEIRS}{room}" for room in ROOMS} if packages - {*ROOMS} else set()
+    # If some modules are a user's, the user may also have packages that are named as lra's are.
+    packages |= {f"{THEIRS}{package}" for package in ROOMS} if packages - {*ROOMS} else set()
     tops = {package: _find_top_level(package) for package in packages}
 
     def read(name: str) -> Source | None:
         """Return the source of a dotted name, found through its package, or None."""
-        if name not in seen:
+        if name not in seen:  # a top-level name is in `tops`, any other is inside its package
             parent, _, part = name.rpartition(".")
             package = read(parent) if parent else None
             path = tops[name] if not parent else package and _find_inside(package.path, part)
@@ -117,7 +119,7 @@ def _follow_imports(modules: Iterable[str], seen: Seen | None) -> dict[str, Sour
         if source is None:
             continue  # a name inside a module, not a module
         reached[name] = source
-        names.append(name.rpartition(".")[0])
+        names.append(name.rpartition(".")[0])  # importing a module runs its package, too
         names.extend(source.imports)
     keep_parsed()
     return reached
@@ -146,6 +148,7 @@ def _find_source(module: str) -> Path | None:
 
 
 def _parse_if_present(path: Path) -> ParsedSource:
+    """Return the parsed source; an empty one if a package has no `__init__.py`."""
     return parse_source(path) if path.is_file() else ParsedSource("", ())
 
 
@@ -155,6 +158,7 @@ def _find_top_level(package: str) -> Path | None:
         return _HERE / package / "__init__.py"
     name = package.removeprefix(THEIRS)
     spec = importlib.machinery.PathFinder.find_spec(name) if name else None
+    # A folder without `__init__.py` has locations but no origin.
     if spec is not None and spec.origin is None and spec.submodule_search_locations:
         return Path(spec.submodule_search_locations[0]) / "__init__.py"
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):

@@ -239,7 +239,7 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
             f"{path} begins with {data[:20]!r}; wanted rows as `lra report --publish` writes them: "
             "one JSON object in each line"
         )
-    if lines.pop():
+    if lines.pop():  # what follows the last line end
         raise DamagedFile(f"{path}, line {len(lines) + 1}: the last line is incomplete; {advice}")
     if not lines or lines[-1].endswith(b" "):
         raise DamagedFile(f"{path}, line {len(lines) + 1}: rows are missing at the end; {advice}")
@@ -263,10 +263,8 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
             row["model"] = schema_1.model(row)
         rows.append(row)
     if any(has_space) and not all(has_space):
-        number = has_space.index(False) + 2
-        raise DamagedFile(
-            f"{path}, line {number}: the row before this line is marked as the last one; {advice}"
-        )
+        number = has_space.index(False) + 2  # of the line after it, counted from 1
+        raise DamagedFile(f"{path}, line {number}: the row before was the last one; {advice}")
     return rows
 
 

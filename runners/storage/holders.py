@@ -125,6 +125,7 @@ def start_of(pid: int) -> tuple[int | None, bool]:
         return None, not _process_exists(pid)  # /proc may hide processes of other users
     except OSError:
         return None, False
+    # The start is field 22 of the file, whose fields from 3 on are here; a zombie (Z) is dead.
     return int(fields[19]), fields[0] in ("Z", "X")
 
 

@@ -78,6 +78,8 @@ class RowsIndex:
 
     def __init__(self, root: Path) -> None:
         self.root, self.path = root, root / "index" / "rows.json"
+        # The stored index (None: not yet loaded); by `key/fingerprint`, version (size, time, inode
+        # number) and summary of the files that were asked for; the names of those to be stored.
         self._entries: dict[str, Any] | None = None
         self._summaries: dict[str, tuple[list[int], CellSummary]] = {}
         self._new: set[str] = set()
@@ -220,6 +222,7 @@ def _read_summary(path: Path, key: str) -> CellSummary:
 
 
 def _index_entry(mark: list[int], summary: CellSummary) -> list[Any]:
+    """Return the JSON of an entry, as `_load_entry` reads it; `mark` is the file's version."""
     failures = [[*failure[:2], dict(failure.labels)] for failure in summary.failures]
     return [mark, summary.created, sorted(summary.statuses), failures, summary.disturbed]
 

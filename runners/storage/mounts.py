@@ -45,7 +45,7 @@ def mount_of(folder: Path, mounts: Path = MOUNTS) -> Mount | None:
         fields, kind = before.split(), after.split()
         if not dash or len(fields) < 5 or not kind:
             continue
-        point = fields[4].encode().decode("unicode_escape")
+        point = fields[4].encode().decode("unicode_escape")  # a space is written as \040
         # The longest mount point counts; of two equal ones, the later mount hides the other.
         if resolved.is_relative_to(point) and (mount is None or len(point) >= len(mount.point)):
             mount = Mount(kind[0], point)

@@ -61,6 +61,7 @@ class _Shelf:
     def __init__(self, file: Path) -> None:
         self.file, self.changed = file, False
         self.sources: dict[str, ParsedSource] = {}
+        # The version that wrote the file, and its sources.
         maker, sources = json.loads(read_kept(file) or "[null, {}]")
         if maker == _version_text():
             for name, (digest, statements) in sources.items():
@@ -89,6 +90,7 @@ _shelves: dict[Path, _Shelf] = {}
 
 @lru_cache(maxsize=4096)
 def _parse_cached(path: Path, _version: Version, folder: Path) -> ParsedSource:
+    """Return the parsed source; a changed file has another `_version`, so it is parsed again."""
     file = folder / "sources.json"
     if file not in _shelves:
         _shelves[file] = _Shelf(file)
@@ -97,7 +99,7 @@ def _parse_cached(path: Path, _version: Version, folder: Path) -> ParsedSource:
 
 @lru_cache(maxsize=MOST)  # shared by all cache folders of a process, of which tests have many
 def _parse_bytes(content: bytes, name: str) -> ParsedSource:
-    text = io.StringIO(content.decode(), newline=None).read()
+    text = io.StringIO(content.decode(), newline=None).read()  # every line ends with \n
     return ParsedSource(_sha256(without_comments(text).encode()), _list_statements(content, name))
 
 

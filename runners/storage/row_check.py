@@ -29,6 +29,7 @@ def _integer(least: int, most: int) -> Any:
 
 
 def _name_type(letters: str) -> Any:
+    """Return the type of a name of 1 to 64 of these letters, as in a regular expression."""
     return Annotated[str, msgspec.Meta(pattern=rf"\A[{letters}]{{1,64}}\Z")]
 
 
@@ -60,6 +61,7 @@ _TYPES: Mapping[str, Any] = {
 
 
 def _struct(name: str, columns: Sequence[str]) -> type[msgspec.Struct]:
+    # Without `gc`, the garbage collector ignores the struct, which has no cycles.
     fields = [(column, _TYPES[column]) for column in columns]
     return msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
 
@@ -133,7 +135,7 @@ def read_row(line: bytes) -> Row:
     begin, metric, end = line.partition(b',"metric":')
     try:
         # The cut is between two columns only if each part, with a brace added, is valid JSON.
-        rest = asdict(_decode_rest(b"{" + metric[1:] + end))
+        rest = asdict(_decode_rest(b"{" + metric[1:] + end))  # without the comma
         row = {**_common_columns(begin), **rest}
     except _PARSE_ERRORS:
         try:
@@ -198,6 +200,7 @@ def _check_types(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
             f"a row has wrong columns: {_shorten(missing)} are missing, and {_shorten(unknown)} "
             "are unknown"
         )
+    # A message of msgspec is like "Expected `int`, got `str` - at `$.seed`".
     problem, _, place = str(refusal).partition(" - at `$.")
     name, *_ = re.split(r"\W", place)
     value = columns[name]

@@ -10,7 +10,7 @@ from typing import Any
 from lra.runners.records import BASELINE
 
 _PATH = "class_path"
-_INTERVALS = frozenset({"log_every_steps", "checkpoint_every_s"})
+_INTERVALS = frozenset({"log_every_steps", "checkpoint_every_s"})  # now no part of an identity
 _FLOOR = "floor/"
 
 

@@ -29,6 +29,7 @@ def seal(content: Mapping[str, Any], indent: int | None = None) -> bytes:
     """
     separators = (",", ":") if indent is None else None
     raw = json.dumps(content, indent=indent, ensure_ascii=False, separators=separators).encode()
+    # In place of the closing brace.
     return raw[:-1] + f',"{DIGEST}":"{digest_of(raw)}"}}'.encode()
 
 

@@ -93,7 +93,7 @@ class TriggeredAverage(WeightAverage):
     """
 
     def __init__(self, model: nn.Module, patience: int) -> None:
-        super().__init__(model, 0.0, warmup=False)
+        super().__init__(model, 0.0, warmup=False)  # `decay_now` does not use this decay
         self.patience = patience
         self.scores: list[float] = []
         self.taken = -1  # until `see` starts the mean

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 _Read = TypeVar("_Read")
 
 RESUME, PREVIOUS, WEIGHTS = "resume.pt", "resume-previous.pt", "weights.pt"
+# A lack of memory says nothing about the file.
 DAMAGED = (*(kind for kind in TORN if kind is not MemoryError), pickle.UnpicklingError)
 _END_BYTES, _END_BEGINS = 22, b"PK\5\6"
 """The last 22 bytes of a complete archive begin with these four, as PyTorch writes it."""

@@ -23,10 +23,11 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
         Unsupported: see `check_streams`.
     """
     for part in stages.parts:
-        config.read(part.apply_to(task))
+        config.read(part.apply_to(task))  # raises if lengths cannot be drawn
     stages.check_batches(task)
     epoch_start = 0
     for part in stages.parts:
+        # Stages without a new epoch continue in the text where the one before ended.
         epoch_start = part.first if part.new_epoch else epoch_start
         steps = part.end - epoch_start
         check_streams(
@@ -79,6 +80,7 @@ def check_streams(
     name = f"model.backbone.{changed[-1]}" if changed else "task.memory"
     if stage_memory:
         name, memory = stage_memory
+    # Bytes of a state that remembers 1 token, and of one that remembers `memory` tokens.
     least, needed = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
     if memory > tokens and needed > least:  # a state that does not grow has no limit
         advice = ", or choose a smaller batch" if rows > 1 else ""

@@ -205,6 +205,7 @@ def _check_facts(student: Backbone, teacher: Backbone) -> None:
     """Raise Unsupported if the models have different tasks, or a memory of earlier windows."""
     for name in FACTS:
         of_teacher, of_student = getattr(teacher.facts, name), getattr(student.facts, name)
+        # A model that predicts tokens has a vocabulary instead of classes.
         if of_teacher != of_student and not (name == "classes" and student.per_token):
             raise Unsupported(
                 f"teacher and student need the same task, but the teacher has {name}={of_teacher} "

@@ -80,8 +80,9 @@ def evaluate(
         all_batches = task.batches(split, batch_size=batch_size, seed=0)
         batches = all_batches if examples is None else first_of(all_batches, examples)
         for turn, (batch, last) in enumerate(_mark_last(batches)):
-            if turn % ranks.size == 0 or batch.reset is not None:
+            if turn % ranks.size == 0 or batch.reset is not None:  # each process has a batch again
                 before_batch()
+            # A split may have more examples than the task said; then the number is unknown (0).
             so_far(f"evaluating {split}", evaluated, size if size > evaluated else 0, "example")
             evaluated += len(batch.tokens)
             widths.add(batch.tokens.shape[-1])

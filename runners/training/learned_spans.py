@@ -67,7 +67,7 @@ def learned_span_rows(model: Backbone, task: Task) -> Iterator[Measurement]:
             labels = {"spans": kind}
             counted = count_operations(lambda: _read_window(model, task))
             yield Measurement(metric="span_flops", value=float(counted), labels=labels)
-            if len(mixers) == len(blocks):
+            if len(mixers) == len(blocks):  # the formula needs a span in every layer
                 per_token = flops_per_token(model, list(mixers.values()))
                 yield Measurement(metric="span_flops_per_token", value=per_token, labels=labels)
 

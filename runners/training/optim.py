@@ -165,7 +165,7 @@ class OptimConfig:
                 "smaller number for several cycles"
             )
         for sentence in idle(NEEDS, vars(self), defaults(OptimConfig)).values():
-            raise ValueError(sentence)
+            raise ValueError(sentence)  # the first option without effect
 
 
 def _are_decay_rates(rates: list[float]) -> bool:

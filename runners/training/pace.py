@@ -22,9 +22,9 @@ class Pace:
             evaluate_every_steps: steps between validations; 0: there are none.
         """
         self.begun, self.steps, self.every = step, steps, evaluate_every_steps
-        self.first_s: float | None = None
-        self.clock_s = 0.0
-        self.marks: deque[tuple[float, int]] = deque()
+        self.first_s: float | None = None  # seconds of the first step
+        self.clock_s = 0.0  # seconds of all steps so far
+        self.marks: deque[tuple[float, int]] = deque()  # (`clock_s`, step) after some of the steps
         self.validations, self.validating_s = 0, 0.0
 
     def stepped(self, step: int, seconds: float) -> None:
@@ -71,6 +71,7 @@ class Pace:
             return None
         remaining_s = (self.steps - step if ahead is None else ahead) * self.step_s
         if self.every and self.validations:
+            # All validations, the one at the last step included, without those that are done.
             validations = -(-self.steps // self.every) - step // self.every
             remaining_s += validations * self.validating_s / self.validations
         return remaining_s

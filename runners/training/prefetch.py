@@ -34,7 +34,7 @@ class BatchPosition(NamedTuple):
 def epoch_seed(seed: int, epoch: int) -> int:
     """Return the seed that shuffles one epoch of a run with this seed."""
     text = hashlib.sha256(f"epoch {seed} {epoch}".encode()).digest()
-    return int.from_bytes(text[:7], "big")
+    return int.from_bytes(text[:7], "big")  # a seed of PyTorch has less than 8 bytes
 
 
 def endless(
@@ -53,7 +53,7 @@ def endless(
         ):
             number += 1
             yield BatchPosition(epoch, number), batch
-        if number == 0 and first == 0:
+        if number == 0 and first == 0:  # a whole epoch had no batch
             raise ValueError(
                 f"the training split has fewer examples than one batch of {batch_size}; lower "
                 "optim.batch_size"
@@ -65,8 +65,8 @@ class Prefetch:
     """Gives training batches in order in a `with` block; a thread prepares slow batches."""
 
     def __init__(self, task: Task, batch_size: int, seed: int, start: BatchPosition) -> None:
-        self.waited_s = 0.0
-        self._slow = 0
+        self.waited_s = 0.0  # seconds that the training waited for batches
+        self._slow = 0  # slow batches in a row
         self._source = endless(task, batch_size, seed, start)
         self._ready: queue.Queue[tuple[BatchPosition, Batch] | BaseException] = queue.Queue(AHEAD)
         self._stop = threading.Event()

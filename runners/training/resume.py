@@ -148,6 +148,7 @@ def _find_difference(value: Any, like: Any, at: str, *, overflows: bool = False)
         return f"{at} is {_describe_type(value)}; wanted {_describe_type(like)}"
     if isinstance(like, (list, tuple)):
         return _first_problem(_find_difference(*pair, at) for pair in zip(value, like, strict=True))
+    # Whole numbers are counts, except -1 for the step of a validation that did not happen yet.
     least = -_FAR if isinstance(like, float) else -1
     if isinstance(like, (int, float)) and not least <= value <= _FAR:
         return f"{at} is {value}; wanted a number from {least:g} to {_FAR:g}"
@@ -240,6 +241,7 @@ def _check_optimiser(value: Any, like: Mapping[str, Any], updates: WeightUpdates
 def _check_plateau(value: Any, like: Mapping[str, Any] | None) -> str | None:
     if like is None:
         return None
+    # The best score is None before the first validation.
     if isinstance(value, dict) and isinstance(value.get("best"), float):
         like = {**like, "best": 0.0}
     return _find_difference(value, like, "plateau")
@@ -248,13 +250,13 @@ def _check_plateau(value: Any, like: Mapping[str, Any] | None) -> str | None:
 def _check_trigger(value: Any, like: Mapping[str, Any] | None) -> str | None:
     if like is None:
         return None
-    if "scores" in like and isinstance(value, dict):
+    if "scores" in like and isinstance(value, dict):  # any number of scores is valid
         like = {**like, "scores": _zeros_for(value.get("scores"))}
     return _find_difference(value, like, "trigger")
 
 
 def _check_best(value: Any, weights: Mapping[str, Any]) -> str | None:
-    if isinstance(value, dict) and not value:
+    if isinstance(value, dict) and not value:  # no weights were stored as the best ones yet
         return None
     return _find_difference(value, {"score": 0.0, "step": 0, "weights": weights}, "best")
 

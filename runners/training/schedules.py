@@ -165,7 +165,7 @@ class Plateau:
         else:
             self.unimproved += 1
         if self.cooling:
-            self.cooling, self.unimproved = self.cooling - 1, 0
+            self.cooling, self.unimproved = self.cooling - 1, 0  # too early to count
         if self.unimproved > config.plateau_patience:
             self.reduction *= config.plateau_factor
             self.cooling, self.unimproved = config.plateau_cooldown, 0

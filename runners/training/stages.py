@@ -250,7 +250,7 @@ class TrainingStages:
                     "larger of task.length and task.evaluation_length): lower it, or type "
                     f"task.evaluation_length={part.length}"
                 )
-            task.with_windows(part.length)
+            task.with_windows(part.length)  # raises if the task cannot have such windows
 
     def check_batches(self, task: Task) -> None:
         """Check that the training data (which must be prepared) have a batch for each stage.
@@ -258,6 +258,7 @@ class TrainingStages:
         Raises:
             ValueError: A stage has batches that are larger than the training split.
         """
+        # A training without listed stages fails by itself when it reads its first batch.
         for part in self.parts if self.listed else ():
             batches = part.apply_to(task).batches("train", batch_size=part.batch_size, seed=0)
             try:

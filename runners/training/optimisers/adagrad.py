@@ -56,7 +56,7 @@ class ClippedAdagrad(torch.optim.Optimizer):
             torch._foreach_add_(roots, self.epsilon)
             steps = torch._foreach_div(decayed, roots)
             norms = torch._foreach_norm(decayed)
-            torch._foreach_add_(norms, 1e-10)
+            torch._foreach_add_(norms, 1e-10)  # a norm may be 0
             factors = [(self.limit / norm).clamp(max=1.0) for norm in norms]
             torch._foreach_mul_(steps, factors)
             torch._foreach_add_(weights, steps, alpha=-group["lr"])

@@ -51,6 +51,7 @@ def state_of(config: OptimConfig, parameter: Tensor) -> Mapping[str, Tensor]:
     """
     names = REMEMBERED[config.optimiser]
     if config.optimiser is Optimiser.adafactor and parameter.dim() > 1:
+        # One number for each row and for each column, in place of one for each entry.
         return {
             "step": torch.zeros(()),
             "row_var": parameter.detach()[..., :1],

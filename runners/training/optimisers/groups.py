@@ -31,6 +31,7 @@ def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
                     f"of this module are {', '.join(sorted(parameters))}"
                 )
             outer, default = special.get(id(parameters[key]), Tuning()), Tuning()
+            # Outer modules come first; a value of an inner one wins unless it is the default.
             joined = (a if b == c else b for a, b, c in zip(outer, tuning, default, strict=True))
             special[id(parameters[key])] = Tuning._make(joined)
     for parameter in model.parameters():

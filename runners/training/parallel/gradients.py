@@ -123,6 +123,7 @@ def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
     blocks = list(model.blocks)
     owners: dict[nn.Parameter, nn.Module] = {}
     for module in (*dict.fromkeys(blocks), model):
+        # The whole model, which comes last, also has the parameters of its blocks.
         in_blocks = {p for b in blocks for p in b.parameters()} if module is model else set()
         for name, parameter in module.named_parameters():
             if owners.setdefault(parameter, module) is not module and parameter not in in_blocks:
@@ -135,7 +136,7 @@ def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
         # The root frees its weights after a pass, too, because averages may replace them.
         fully_shard(module, mesh=mesh, reshard_after_forward=True)
         assert isinstance(module, FSDPModule)
-        module.set_gradient_divide_factor(1.0)
+        module.set_gradient_divide_factor(1.0)  # gradients are added up, not averaged
         module.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it sums
     # The warning concerns a loss that is a view and is changed in place; here none is changed.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")

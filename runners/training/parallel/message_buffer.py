@@ -46,7 +46,7 @@ class EnclosedBuffer:
         """Return the message after the gradients; None if this backward pass sends nothing."""
         if not self.closing:
             return None
-        message = torch.ones_like(self.carrier)
+        message = torch.ones_like(self.carrier)  # 1 for a weight with a gradient, 0 without one
         self._without = [n for n, weight in enumerate(self.weights) if weight.grad is None]
         if self._without:
             message[[NUMBERS + n for n in self._without]] = 0
@@ -57,7 +57,7 @@ class EnclosedBuffer:
 
     def settle(self) -> None:
         """Read the received message, and remove gradients of weights that no process has."""
-        mean, self.carrier.grad = self.carrier.grad, None
+        mean, self.carrier.grad = self.carrier.grad, None  # DDP has averaged it over processes
         assert mean is not None, "there was no backward pass before"
         self.sums = mean[:NUMBERS] * self.ranks
         if self._without:  # otherwise no number must be read from the device

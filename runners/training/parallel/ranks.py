@@ -32,8 +32,9 @@ class Ranks:
 
     def __init__(self, rank: int = 0, size: int = 1, *, sharded: bool = False) -> None:
         self.rank, self.size, self.sharded = rank, size, sharded
+        # Returns the sums of what `send` sent: the loss (on a CPU), and requests to stop and save.
         self._sent: Callable[[], Tensor] | None = None
-        self._decided = [False, False]
+        self._decided = [False, False]  # whether any process asked to stop, and to save
 
     @property
     def alone(self) -> bool:
@@ -73,7 +74,7 @@ class Ranks:
                 self._sent = lambda: enclosed.sums
                 return
         else:
-            dist.all_reduce(loss)
+            dist.all_reduce(loss)  # in place on the GPU; reading `message` then waits for no GPU
         work = dist.all_reduce(message, async_op=True)
 
         def wait_for_sums() -> Tensor:
@@ -120,7 +121,7 @@ class Ranks:
     def wait(self) -> None:
         """Wait until all processes have called this."""
         if not self.alone:
-            self.any(False)
+            self.any(False)  # a sum is complete only when all have sent their part
 
 
 _ENDED = list[Any]()

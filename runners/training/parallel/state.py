@@ -29,7 +29,7 @@ def rank_seed(seed: int, rank: int, step: int = 0) -> int:
     if not rank and not step:
         return seed
     text = hashlib.sha256(f"rank {seed} {rank} {step}".encode()).digest()
-    return int.from_bytes(text[:7], "big")
+    return int.from_bytes(text[:7], "big")  # a seed of PyTorch has less than 8 bytes
 
 
 def restore_random(state: Mapping[str, Any], ranks: Ranks, device: torch.device, seed: int) -> None:
@@ -82,7 +82,7 @@ class Together(SynchronisedLoss):
         """Call `step` and return its loss; count tokens, and in the third step the bytes sent."""
         self.steps += 1
         self.tokens += batch.tokens.numel()
-        if self.steps != 3:
+        if self.steps != 3:  # the first steps set up connections and buckets of gradients
             return step()
         with Traffic() as traffic:
             loss = step()
@@ -155,6 +155,7 @@ class Together(SynchronisedLoss):
 
 
 def _count_rows(state: State) -> int:
+    """Return how many rows the tensors of a recurrent state have in their first dimension."""
     if isinstance(state, Tensor):
         return len(state)
     assert state is not None, "a recurrent state must have a tensor"

@@ -57,6 +57,7 @@ def _largest_bytes(result: Any, args: Any) -> int:
 
 
 def _group_size(args: Any) -> int:
+    """Return the size of the group among an operation's arguments, which is an object or a name."""
     for arg in args:
         if isinstance(arg, torch.ScriptObject):
             try:
