@@ -32,7 +32,9 @@ from lra.runners.storage.atomic import fault_of, make_folder, unwritable
 from lra.tasks.data.signals import STOPS, let_through
 
 Send = Callable[[object], None]
+"""Sends a message to the parent."""
 Work = Callable[[Any, Send], None]
+"""Does the work of a child with an argument, and sends messages."""
 
 STATUSES: Mapping[str, Status] = {
     "Unsupported": Status.unsupported,
@@ -236,7 +238,7 @@ def _limit_memory(memory_bytes: int | None) -> None:
             f"memory_limit_bytes={memory_bytes} needs Linux, but this system is {sys.platform}; "
             "set memory_limit_bytes=null"
         )
-    mapped = int(statm.read_text().split()[0]) * resource.getpagesize()
+    mapped = int(statm.read_text().split()[0]) * resource.getpagesize()  # the address space
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = mapped + memory_bytes
     if hard != resource.RLIM_INFINITY:

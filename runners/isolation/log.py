@@ -71,13 +71,14 @@ class Log:
             file.seek(HEAD_BYTES)
             earlier_note = _LEFT_OUT.match(file.read(100))
             left_out = size - TAIL_BYTES - HEAD_BYTES
-            if earlier_note is not None:
+            if earlier_note is not None:  # its bytes are no output, but it counts output
                 left_out += int(earlier_note[1]) - len(earlier_note[0])
             position = size - TAIL_BYTES
             written = HEAD_BYTES
             part = b"\n[about %d bytes left out]\n" % left_out
             moved = position - written - len(part)  # the tail moves to the front by so many bytes
-            while part and written < LARGEST_BYTES:  # this includes output that arrives meanwhile
+            # First the note, then the tail, and also output that arrives meanwhile.
+            while part and written < LARGEST_BYTES:
                 file.seek(written)
                 written += file.write(part)
                 file.seek(position)

@@ -75,6 +75,7 @@ class _Rank:
     """One process of a job, as the parent knows it; times are monotonic seconds."""
 
     def __init__(self, job: Job, rank: int, place: DevicePlace, extra: Mapping[str, str]) -> None:
+        """Start the process; `extra` are environment variables in addition to the parent's."""
         self.rank = rank
         self.ending: Ending | None = None
         """How the work ended, as the last message said; None: no last message came."""
@@ -86,7 +87,7 @@ class _Rank:
         """Whether the last `Child.poll` noticed that the process is dead."""
         self.open = True
         """Whether the pipe is open."""
-        self.mark = uuid4().hex
+        self.mark = uuid4().hex  # by which all processes that this one starts are found
         reader, writer = CONTEXT.Pipe(duplex=False)
         setting = ProcessSettings(
             environment={**os.environ, **extra, descendants.MARK: self.mark},
@@ -241,6 +242,7 @@ class Child:
             # At most 1,000 messages, so that a job with many does not delay the check of limits.
             received = rank.receive(at_most=sys.maxsize if was_dead else 1000)
             messages.extend(received)
+            # A process that died without a last message has failed.
             failed = was_dead if rank.ending is None else rank.ending != Ending(Status.ok)
             if failed and self._cause is None:
                 rank.failed_at = rank.failed_at or rank.ended_at or now - _HEAD_START_S

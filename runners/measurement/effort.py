@@ -101,6 +101,7 @@ def seconds(work: Effort, rates: Rates, *, ahead: bool, weights: Effort = WEIGHT
         ahead: whether the device works while the program already calls more, as with a GPU.
         weights: the weight of each kind of work.
     """
+    # The last kind of work is the calls of operators, which the program does, not the device.
     *device_s, calls_s = (
         weight * part for weight, part in zip(weights, parts(work, rates), strict=True)
     )

@@ -37,7 +37,7 @@ def gpus() -> tuple[Gpu, ...]:
 @lru_cache
 def _find_gpus(visible: str | None) -> tuple[Gpu, ...]:
     if not any(True for name in _DRIVERS for _ in Path("/dev").glob(name)):
-        return ()
+        return ()  # without a driver, no child needs to look
     messages: list[Any] = []
     ending = isolate.run(_look, None, seconds=_LONGEST_S, on_message=messages.append)
     if ending.status is not Status.ok or not messages:

@@ -20,6 +20,7 @@ def random_inputs(
     if facts.scalars:
         tokens = torch.randn(shape, generator=generator)
     else:
+        # From id 1 on, because 0 is padding.
         tokens = torch.randint(1, max(2, facts.vocabulary), shape, generator=generator)
     if facts.head in TOKEN_HEADS:
         return tokens, torch.randint(0, facts.vocabulary, (sequences, length), generator=generator)

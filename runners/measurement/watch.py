@@ -322,7 +322,7 @@ class Watch:
 
         while incomplete := incomplete_parts():
             wanted = [part for at in incomplete if (part := parts[at]) is not None]
-            all_named = len(wanted) == len(incomplete)
+            all_named = len(wanted) == len(incomplete)  # otherwise one of them has all calls
             names = {name for part in wanted for name in part} if all_named else None
             if not has_waited:
                 has_waited, wait_start = True, time.perf_counter()

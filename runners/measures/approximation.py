@@ -212,7 +212,7 @@ class ApproximationLab:
         target = ", ".join(f"{k}={v}" for k, v in config.target.items()) or "softmax"
         self.labels = {**labels, "option": config.budget_option(model), "target": target}
         self.length = self.layers[0].q.shape[2]  # q is [b, h, l, k]
-        self.ranks = sorted(config.top)
+        self.ranks = sorted(config.top)  # numbers k of heaviest keys
 
     def rows(self) -> Iterator[Measurement]:
         """Yield the errors at every budget of every layer, then the times of every budget."""

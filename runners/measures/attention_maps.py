@@ -184,7 +184,7 @@ def attention_maps(
             yield from _explain_layers(measure, reasons, len(mixers), labels)
         count = 0
         try:
-            for row in sources.get(measure, lambda: iter(()))():
+            for row in sources.get(measure, lambda: iter(()))():  # without a source: no row
                 count += 1
                 yield replace(row, labels={**row.labels, **labels})
         except Unsupported as error:

@@ -105,6 +105,7 @@ NEEDS = (
         holds=lambda _, options: options.steps > 0,
     ),
 )
+"""Options that need a certain value of another option."""
 
 
 @by_name

@@ -197,7 +197,7 @@ def _list_imports(
         base = module
         if level:
             parents = package.split(".")
-            start = ".".join(parents[: len(parents) - level + 1])
+            start = ".".join(parents[: len(parents) - level + 1])  # one dot: the package itself
             base = f"{start}.{module}" if module else start
         # The code of lra writes `lra.models`. If other code imports `models`, it is a user's.
         foreign = not level and name.partition(".")[0] not in ROOMS

@@ -43,6 +43,7 @@ _TYPES: Mapping[str, Any] = {
     "schema": _integer(1, SCHEMA),
     "cell": _name_type("0-9a-f"),
     "fingerprint": _name_type("0-9a-z"),
+    # The first four of these texts are never empty.
     **dict.fromkeys(_TEXTS[:4], Annotated[str, msgspec.Meta(min_length=1, max_length=_NAME)]),
     **dict.fromkeys(_TEXTS[4:], Annotated[str, msgspec.Meta(max_length=_NAME)]),
     **dict.fromkeys(("created", "reason"), str),

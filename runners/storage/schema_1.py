@@ -30,7 +30,7 @@ def describe_cell(identity: Mapping[str, Any]) -> dict[str, Any]:
                 name: _describe_family(options) for name, options in others.items()
             }
         if result.get("device") == "cpu" and "machine" not in result:
-            result.setdefault("threads", 1)
+            result.setdefault("threads", 1)  # an untimed run on a CPU, which names them now
     return result
 
 

@@ -42,6 +42,7 @@ class Locality:
         """Add the weights of one layer for one batch; padded queries do not count."""
         position = torch.arange(weights.shape[-1], device=weights.device)
         distances = (position[:, None] - position).abs()
+        # Each of the m numbers is [b, h, l]: one for each query.
         numbers = [(weights * distances).sum(-1), torch.special.entr(weights.clamp(min=0)).sum(-1)]
         numbers += [(weights * (distances <= reach)).sum(-1) for reach in self.within]
         real = rows.real.double()

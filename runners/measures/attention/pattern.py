@@ -53,6 +53,7 @@ def groups(matrix: Float[Tensor, "l s"]) -> Int[Tensor, "l s"]:
     """Return how many keys of a row have the same weight as each key; 0 for a key with weight 0."""
     size = matrix.abs()
     attended = size > NOTHING * size.amax(-1, keepdim=True)
+    # [l, s, s]: whether two keys of a row have the same weight.
     equal = (matrix[:, :, None] - matrix[:, None]).abs() <= EQUAL * size[:, :, None]
     return (equal & attended[:, None]).sum(-1) * attended
 

@@ -81,6 +81,7 @@ def energies(mixer: nn.Module) -> Energies | None:
     if not isinstance(attention, MultiHead):
         return None
     width = queries.in_features
+    # [d, 1, d]: d sequences of one unit vector; the projections of all heads become [h, d, k].
     unit = torch.eye(width, dtype=queries.weight.dtype, device=queries.weight.device)[:, None]
     with torch.no_grad():
         w_q, w_k = (
