@@ -42,7 +42,7 @@ def processes_below(pid: int) -> set[int]:
     children: dict[int, list[int]] = {}
     for child in _list_processes():
         with suppress(*_GONE):
-            parent = int(stat_fields(_PROC / str(child) / "stat")[1])
+            parent = int(stat_fields(_PROC / str(child) / "stat")[1])  # after the state
             children.setdefault(parent, []).append(child)
     pids: set[int] = set()
     waiting = [pid]

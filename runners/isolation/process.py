@@ -180,6 +180,7 @@ class Child:
     """A running job: call `poll` until `ending` is set."""
 
     def __init__(self, job: Job, taken: Taken) -> None:
+        """Start all processes of a job, each at one of the places `taken`."""
         if len(taken) != job.processes:
             raise ValueError(
                 f"a job of {job.processes} processes needs {job.processes} places, but got "

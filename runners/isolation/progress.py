@@ -153,7 +153,7 @@ def listen(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
     logger = logging.getLogger(OURS)
     level = logger.level
     outer, _current.listener = _current.listener, listener
-    logger.setLevel(logging.DEBUG)
+    logger.setLevel(logging.DEBUG)  # the listener gets all records, the log those of INFO on
     for handler in handlers:
         logger.addHandler(handler)
     try:

@@ -197,7 +197,7 @@ def mean_shares(parts: Sequence[Shares]) -> Shares:
 
     return Shares(
         seconds=seconds,
-        processor=mean([part.processor for part in parts]) or 0.0,
+        processor=mean([part.processor for part in parts]) or 0.0,  # never unknown
         waiting=mean([part.waiting for part in parts]),
         absent=mean([part.absent for part in parts]),
         throttled=mean([part.throttled for part in parts]),

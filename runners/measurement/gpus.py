@@ -36,6 +36,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 @lru_cache
 def _find_gpus(visible: str | None) -> tuple[Gpu, ...]:
+    """Return the GPUs as `gpus` does; the result is cached for each value `visible` of VISIBLE."""
     if not any(True for name in _DRIVERS for _ in Path("/dev").glob(name)):
         return ()  # without a driver, no child needs to look
     messages: list[Any] = []

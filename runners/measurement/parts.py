@@ -129,6 +129,7 @@ class _Attributed:
     def _enter(
         self, method: Callable[..., Any], name: str, by_layer: bool, *args: Any, **named: Any
     ) -> Any:
+        """Call a wrapped method, and add the operations that it counts to its part."""
         if self.inside:
             return method(*args, **named)
         self.layer += name == "mixer"
@@ -209,6 +210,7 @@ def _list_parts(model: Backbone, watched: _Attributed, tokens: int, *, grouped: 
     claims, total = _Claims(), watched.counter.operations
 
     def single_part(name: str, *modules: object) -> ModelPart:
+        # One module outside the layers, used once.
         return ModelPart(name, None, "", 1, 1, claims.count_new(*modules), watched.of_part(name))
 
     embedding = single_part("embedding", model.embedding, getattr(model, "cls", None))

@@ -206,7 +206,7 @@ class Watch:
         # Readings of the machine and of this process over a quarter of a second, oldest first.
         self._trail: deque[Machine] = deque()
         self._past: deque[ProcessTimes] = deque()
-        self._look()
+        self._look()  # the first readings
         self._wait_before(self._counters.process_times())
 
     def _look(self) -> None:
@@ -262,9 +262,12 @@ class Watch:
         seconds = timed()
         last = self._counters.process_times()
         shares = shares_between(first, last)
-        if (others := self._load(first.at)) is not None:
+        if (meanwhile := self._load(first.at)) is not None:
             shares = replace(
-                shares, steal=others.steal, other_load=others.others, unsure=others.unsure
+                shares,
+                steal=meanwhile.steal,
+                other_load=meanwhile.others,
+                unsure=meanwhile.unsure,
             )
         if self._gpu is not None:
             shares = replace(shares, gpu=self._gpu.disturbed())
@@ -374,10 +377,13 @@ class Watch:
         return ""
 
     def _becomes_quiet(self, until: float) -> bool:
-        """Sleep while other processes load the machine; return False if `until` comes first."""
+        """Sleep while other processes load the machine; return False if `until` comes first.
+
+        For a GPU, the load of processors is ignored, so True is returned at once.
+        """
         while not self.on_gpu:
-            others = self._load(time.perf_counter())
-            is_loaded = others is not None and others.others > OTHERS + others.unsure
+            load_now = self._load(time.perf_counter())
+            is_loaded = load_now is not None and load_now.others > OTHERS + load_now.unsure
             if not self._wait_before(self._counters.process_times()) and not is_loaded:
                 break
             if time.perf_counter() + PAUSE_S >= until:

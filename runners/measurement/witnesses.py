@@ -188,8 +188,8 @@ class Counters:
         if schedules.get(mine) is None:
             return None, None, None
         waits = [wait for wait in schedules.values() if wait is not None]
-        thread = schedules[mine]
-        return sum(w for w, _ in waits), thread and thread[0], sum(n for _, n in waits)
+        own = schedules[mine]  # seconds waited and times run; not None, as checked above
+        return sum(w for w, _ in waits), own and own[0], sum(n for _, n in waits)
 
 
 def clock_hertz(root: Path = Path("/sys/devices/system/cpu")) -> float | None:

@@ -289,6 +289,7 @@ class Compress(Timing, TrainedRunner):
             case CompressionMethod.distillation if self.weights is None:
                 yield with_fewer_layers(model, self)
             case CompressionMethod.distillation:
+                # The amount is the fraction of the teacher's parameters that the student lacks.
                 student, teacher = work.build(), model
                 removed = 1 - sum(p.numel() for p in student.parameters()) / sum(
                     p.numel() for p in teacher.parameters()

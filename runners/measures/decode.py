@@ -192,6 +192,7 @@ class TokenWriter:
         phase("building")
         self.config, self.hardware = config, hardware
         self.device = torch.device(str(hardware.device))
+        # Tokens for which the state has room; None: there is no state.
         self.memory = config.longest(length) if mode is DecodeMode.state else None
         self.model = build(config.longest(length)).to(self.device).eval()
         if hardware.compile:

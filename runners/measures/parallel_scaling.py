@@ -206,12 +206,12 @@ def _build_step(
     hardware, length = work.hardware, work.length
     optim = OptimConfig(clip=None)
     model.train()
-    part_loss = PartLoss(model, model, 0.0)
+    part_loss = PartLoss(model, model, 0.0)  # without label smoothing
     if ranks.sharded:
         shard(model, optim, device)
     synchronised = None if ranks.alone else SynchronisedLoss(part_loss, sharded=ranks.sharded)
     optimiser = build_optimiser(model, optim)
-    set_rates(optimiser, 1e-4)
+    set_rates(optimiser, 1e-4)  # any small rate: it changes no time
     tokens, target = random_inputs(sequences, length, work.facts(length), work.seed)
     batch = to_device(ranks.part_of(Batch(tokens, target, torch.arange(sequences))), device)
     # The targets of all processes, and the fraction of the sequences that this process has.

@@ -165,7 +165,10 @@ class Scaling(Timing, Runner):
     def compare(
         self, works: Mapping[str, Work], probed: Mapping[str, Probe]
     ) -> Iterator[tuple[str, Measurement]]:
-        """Time the models interleaved with each other and with the references; yield the rows."""
+        """Time the models interleaved with each other and with the references; yield the rows.
+
+        The facts of a `Probe` are `peak` and `kernel` of its `Contender`: see `probe`.
+        """
         contenders = {
             key: Contender(
                 model=work.model,

@@ -59,7 +59,7 @@ class SearchResult(Runner):
                 value=trial["score"],
                 status=Status(trial["status"]),
                 reason=trial["reason"],
-                step=trial["trial"],
+                step=trial["trial"],  # its number, in place of a step of a training
                 labels={**trial_labels, **criterion, "options": options},
             )
             for name, metric in COSTS.items():

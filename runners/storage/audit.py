@@ -92,7 +92,7 @@ def audit(root: Path) -> Audit:
             )
     for path in try_read(children, root / "claims") or ():
         if path.name.startswith(".") or try_read(read_bytes, path) is None:
-            continue  # a temporary file, or a damaged claim that was just recorded
+            continue  # a temporary file, or a damaged claim, which is now in `damaged`
         if is_stale(path):
             leftovers.append(
                 f"{path}: the process of this run has ended; rerunning the sweep starts it again"

@@ -43,7 +43,7 @@ def unseal(raw: bytes, types: Types) -> dict[str, Any]:
     Raises:
         NotSealed: the file was changed, or is of another kind.
     """
-    match = _SEALED.fullmatch(raw)
+    match = _SEALED.fullmatch(raw)  # the content up to its closing brace, and the digest
     if match is None or digest_of(content := match[1] + b"}") != match[2].decode():
         raise NotSealed("the file was changed after lra wrote it")
     try:

@@ -159,7 +159,7 @@ class TrainingStages:
                 f"runner.stages have {total} steps together, which is more than "
                 f"optim.steps={optim.steps}: type optim.steps={total}, or shorten a stage"
             )
-        if total < optim.steps or not stages:
+        if total < optim.steps or not stages:  # one stage remains even for a training of 0 steps
             stages.append(Stage(steps=optim.steps - total))
         self.parts: list[TrainingStage] = []
         for number, stage in enumerate(stages):

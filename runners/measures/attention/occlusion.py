@@ -97,7 +97,7 @@ def hidden_answers(model: Backbone, queried: QueriedBatch, distance: int) -> Int
     parts = []
     for number in range(queried.queries.shape[1]):
         query = queried.queries[:, number, None]
-        far = ((position - query).abs() > distance).view(shape)
+        far = ((position - query).abs() > distance).view(shape)  # from [r, l] to [b, p, l]
         if queried.keep is not None:
             far = far & queried.keep
         visible = queried._replace(

@@ -35,8 +35,8 @@ class EnclosedBuffer:
         """Whether the next backward pass is the last of an update; then it sends."""
         self.sums = torch.empty(0)
         """Sums of the enclosed numbers over all processes, after `settle`."""
-        self._numbers: Tensor | None = None
-        self._without: list[int] = []
+        self._numbers: Tensor | None = None  # for the next message
+        self._without: list[int] = []  # indices of weights without a gradient in this process
 
     def enclose(self, numbers: Tensor) -> None:
         """Send `NUMBERS` numbers with the gradients of the next backward pass that sends."""

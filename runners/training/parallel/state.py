@@ -109,13 +109,13 @@ class Together(SynchronisedLoss):
     def _average_gradients(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the gradients that one process would have since the last update: see `HeardOf`."""
         averages = {}
-        names = {name for names in self.ranks.gathered([*gradients]) for name in names}
+        names = {name for rank_names in self.ranks.gathered([*gradients]) for name in rank_names}
         for name, weight in self.part_loss.model.named_parameters():
             if name in names:
                 gradient = gradients.get(name)
                 averages[name] = torch.zeros_like(weight) if gradient is None else gradient.clone()
                 dist.all_reduce(averages[name])
-                averages[name] /= self.ranks.size
+                averages[name] /= self.ranks.size  # by which `HeardOf` multiplied each gradient
         return averages
 
     def rank_state(
