@@ -75,8 +75,8 @@ def process_folder() -> Path:
         except OSError as error:
             raise unwritable(parent, error) from error
     process._config["tempdir"] = str(folder)
-    # The process removes it at its end, as multiprocessing does; a forked process does not. True:
-    # errors are ignored.
+    # The process removes it at its end, as multiprocessing does; a forked process does not. The
+    # argument True of `rmtree` ignores errors.
     Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-100)
     return folder
 

@@ -173,14 +173,14 @@ def _measure_operator(device: "torch.device") -> float:
 
 
 def _time_best(call: Callable[[], object], device: "torch.device") -> float:
-    """Return the seconds of the fastest call."""
+    """Return the seconds of the fastest call: of the processor if one CPU thread computes."""
     import torch
 
     from lra.runners.measurement.measure import time_call
 
     alone = device.type == "cpu" and torch.get_num_threads() == 1
     best, end = math.inf, time.perf_counter() + MEASURING_S
-    time_call(call, device)
+    time_call(call, device)  # warm-up
     while best == math.inf or time.perf_counter() < end:
         begin = time.thread_time()
         spent = time_call(call, device)

@@ -262,7 +262,10 @@ class _PassRecord:
 
 @contextmanager
 def _record_pass(model: Backbone, cores: list[dict[int, nn.Module]]) -> Iterator[_PassRecord]:
-    """Record the pass of the model in the `with` block; `cores` are its attention functions."""
+    """Record the pass of the model in the `with` block.
+
+    `cores` has the attention functions by layer as its only entry, or none if they do not count.
+    """
     record = _PassRecord(model)
 
     def hidden_recorder(layer: int) -> Callable[..., None]:

@@ -35,7 +35,7 @@ class Pace:
         self.clock_s += seconds
         if self.first_s is None:
             self.first_s = seconds
-        # One mark for each hundredth of the window suffices.
+        # The last mark is replaced while the one before it is newer than a hundredth of the window.
         elif len(self.marks) > 1 and self.clock_s - self.marks[-2][0] < WINDOW_S / 100:
             self.marks.pop()
         self.marks.append((self.clock_s, step))

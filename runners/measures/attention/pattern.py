@@ -38,6 +38,7 @@ def patterns(mixer: nn.Module, x: Float[Tensor, "1 l d"]) -> dict[str, Int[Tenso
     """
     module: Any = mixer
     core = getattr(mixer, "core", None)
+    # If the weights of each query sum to 1, they can be read from the core.
     if module.traits.row_stochastic and isinstance(core, nn.Module):
         with torch.no_grad(), recorded_calls({0: core}) as calls:
             module(x, Layout())

@@ -170,6 +170,7 @@ def numbers_of(model: Backbone) -> tuple[int, int]:
     zeros = sum(
         int((value == 0).sum())
         for value in tensors
+        # An 8-bit weight is a tensor of several tensors, which has this method.
         if not hasattr(value, "__tensor_flatten__") and value.is_floating_point()
     )
     total = sum(value.numel() for value in tensors)
