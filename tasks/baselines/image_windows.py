@@ -54,6 +54,7 @@ def _read_numbers(
 
 def window_answers(train: Pictures, data: Pictures, *, classes: int) -> Bool[np.ndarray, " m"]:
     """Fit the network on `train`, and return for each picture of `data` whether it is correct."""
+    # The size of what `read` returns for one example: the pixels of a picture.
     number = max(BATCH, FIT_PIXELS // train.read(np.arange(1)).size)
     chosen = permutation(Draw.order, 0, len(train.targets))[:number]
     with torch.random.fork_rng(devices=[]):

@@ -86,7 +86,8 @@ def counts(
 ) -> Float32[np.ndarray, "b f"]:
     """Count the features of each example by bucket, and divide by the root of their total.
 
-    Returns [b, BUCKETS] with b = len(examples), all of which are in memory together.
+    Returns [b, BUCKETS] with b = len(examples), all of which are in memory together. If an example
+    has two texts, its rows in `data.read` alternate between text 1 and text 2.
     """
     number = len(examples)
     with np.errstate(over="ignore"):
@@ -137,7 +138,7 @@ def n_gram_answers(
     A feature has at most `longest_run` tokens. The progress bar shows `name`.
     """
     chosen = permutation(Draw.order, 0, len(train.targets))[:FIT_EXAMPLES]
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # nn.Linear draws numbers, which zeros replace
         model = nn.Linear(BUCKETS, classes)
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)

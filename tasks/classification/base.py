@@ -53,14 +53,14 @@ def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Ta
     """
     nll, hit, index = nll.detach().float().cpu(), hit.detach().cpu(), batch.index
     weight = torch.ones_like(nll) if batch.weight is None else batch.weight.cpu().float()
-    counts = weight > 0
+    counted = weight > 0
     return Tally(
-        nll_sum=float((nll[counts].double() * weight[counts]).sum()),
-        hits=float((hit[counts].double() * weight[counts]).sum()),
+        nll_sum=float((nll[counted].double() * weight[counted]).sum()),
+        hits=float((hit[counted].double() * weight[counted]).sum()),
         count=float(weight.double().sum()),
-        index=index[counts],
-        nll=nll[counts],
-        hit=hit[counts],
+        index=index[counted],
+        nll=nll[counted],
+        hit=hit[counted],
     )
 
 
@@ -138,13 +138,14 @@ class ClassificationTask(RowsTask):
 
     def _answered(self, batches: Iterable[Batch], seed: int) -> Iterator[Batch]:
         """Yield `batches` with tokens as targets instead of classes; `seed` draws masked tokens."""
+        # Without padding, which has id 0, and without the mask, which is the last id.
         token_ids = range(int(self.spec.padded), self.spec.vocabulary - 1)
         hiding = Hiding(seed, self.masked_share, self.masked_replacement, token_ids)
         for batch in batches:
             yield with_answers(batch, self.objective, hiding)
 
     def lengths(self, split: str) -> Int[np.ndarray, " s"]:
-        """Return the number of tokens of every sequence of `split`; a pair has two sequences."""
+        """Return the tokens that a model reads of each sequence of `split`; a pair has two."""
         return np.minimum(np.diff(self.split(split).offsets), self.max_length)
 
     def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:

@@ -59,6 +59,7 @@ class GrayTask(ClassificationTask):
         if deviation <= 0:
             raise ValueError(f"task.deviation must be above 0: got {deviation}")
         self.mean, self.deviation, self.black_is_padding = mean, deviation, black_is_padding
+        # Symbols are levels plus 1, because id 0 is padding.
         self.shift = 0 if black_is_padding or self.scalars else 1
 
     @property
@@ -135,7 +136,7 @@ class GrayTask(ClassificationTask):
         """Return the name of the class `target`."""
 
     def describe(self, split: str, index: int) -> str:
-        """Return an example as text: the picture in characters, and its class."""
+        """Return an example as text: the picture, with two characters per pixel, and its class."""
         (row,), target = self.example(split, index)
         shades = self.levels(row).astype(int) * len(SHADES) // LEVELS
         lines = ["".join(SHADES[shade] * 2 for shade in line).rstrip() for line in shades]

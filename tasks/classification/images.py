@@ -110,7 +110,10 @@ MNIST_LICENCE = (
 
 
 def gray(rgb: UInt8[np.ndarray, "n s t 3"]) -> UInt8[np.ndarray, "n s t"]:
-    """Return the gray level (luma) of each RGB pixel, truncated to a byte."""
+    """Return the gray level (luma) of each RGB pixel, truncated to a byte.
+
+    As in TensorFlow, colours are scaled to 0 … 1, and the gray level is scaled back by 255.5.
+    """
     scaled: Float32[np.ndarray, "n s t 3"] = rgb.astype(np.float32) * np.float32(1 / 255)
     levels: UInt8[np.ndarray, "n s t"] = (scaled @ LUMA * np.float32(255.5)).astype(np.uint8)
     return levels
@@ -207,6 +210,7 @@ def _cifar_binary(content: bytes, where: str) -> Images:
             "the bytes of one image; the file is truncated or a wrong one: fetch it again"
         )
     rows = np.frombuffer(content, np.uint8).reshape(-1, row_bytes)
+    # After its label, an image has three planes: all red values, all green ones, all blue ones.
     images = rows[:, 1:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
     return gray(images), whole_labels(rows[:, 0], CLASSES, where)
 
@@ -348,7 +352,7 @@ def _read_idx(path: Path, magic: int) -> np.ndarray:
     with open_packed(path, IDX_BYTES) as file:
         content = file.read()
     axes = 3 if magic == IDX_IMAGES else 1
-    header = 4 * (1 + axes)
+    header = 4 * (1 + axes)  # bytes: the magic number, and the size of each axis
     if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:
         raise BadData(
             f"{path} is not an IDX file of {'images' if axes == 3 else 'labels'}: the first bytes "

@@ -115,7 +115,8 @@ def spec_of(
 
     `share` is the probability of each token to be masked, and `replacement` what replaces it.
     """
-    sources = max(1, spec.max_length - 1) if objective is InputObjective.prefix else 0
+    # A prefix (the source) leaves at least one token to predict, and may be empty.
+    longest_prefix = max(1, spec.max_length - 1) if objective is InputObjective.prefix else 0
     as_bert = ", as BERT's" if replacement is MaskedReplacement.bert else ""
     return replace(
         spec,
@@ -125,9 +126,10 @@ def spec_of(
         added_ids=1,
         regime=REGIMES[objective].format(share=share) + as_bert,
         masks=MASKS.get(objective, frozenset()),
-        source_length=sources,
-        target_length=spec.max_length if sources else 0,
-        sources_vary=sources > 0,
+        source_length=longest_prefix,
+        target_length=spec.max_length if longest_prefix else 0,
+        sources_vary=longest_prefix > 0,
+        # The two texts of a pair become two examples, so the numbers of pairs would be wrong.
         sizes={} if spec.kind is Kind.pair else spec.sizes,
     )
 
@@ -192,8 +194,8 @@ def hide_tokens(
     masked = _draw_tokens(there, index, hiding)
     replacement: Tensor = torch.full_like(target, hiding.token_ids.stop)
     if hiding.replacement is MaskedReplacement.bert:
-        # The high half of each random word chooses among mask, random id and token; the low half
-        # chooses the random id.
+        # The high half of each random word, as a fraction, chooses: below 0.1 a random id, which
+        # the low half draws; from 0.1 to 0.2 the token itself; else the mask.
         words = words_of(rows, length, seed=hiding.seed, draw=Draw.replaced)
         uniform = torch.from_numpy((words >> np.uint64(32)).astype(np.int64)) / 2**32
         low = words & np.uint64(2**32 - 1)
@@ -219,6 +221,7 @@ def random_ranks(
     `index` is the number of each row; it decides the draw together with `seed`.
     """
     words = words_of(index.numpy(), drawn.shape[1], seed=seed, draw=Draw.sight)
+    # Tokens that are not drawn sort last; the second argsort turns the order into ranks.
     words[~drawn.numpy()] = np.iinfo(np.uint64).max
     ranks = torch.from_numpy(words.argsort(1, kind="stable").argsort(1)) + 1
     return ranks.masked_fill(~drawn, 0)

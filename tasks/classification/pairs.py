@@ -129,6 +129,7 @@ def _parse_pair(line: bytes, where: str, longest: int) -> CitationPair:
 def sample_pairs(split: str) -> Iterator[CitationPair]:
     """Yield pairs of short synthetic texts, not from AAN; a pair of one topic has the label 1."""
     number = SAMPLE_SIZES[split]
+    # 64 random numbers for each pair, more than any pair needs; the split's place is the seed.
     numbers = iter(random_words(Draw.sample, list(SAMPLE_SIZES).index(split), 64 * number).tolist())
 
     def text(topic: int) -> bytes:
@@ -138,5 +139,6 @@ def sample_pairs(split: str) -> Iterator[CitationPair]:
 
     for index in range(number):
         label, first = index % 2, next(numbers) % len(TOPICS)
+        # With the label 0, the second topic is one of the others.
         second = first if label else (first + 1 + next(numbers) % (len(TOPICS) - 1)) % len(TOPICS)
         yield CitationPair(text(first), text(second), label)

@@ -59,7 +59,7 @@ def nodes(tokens: Sequence[int]) -> list[Node]:
             value = OPERATIONS[operator](values)
             result.append(Node(len(operators), operator, value))
             arguments[-1].append(value)
-        if not operators:
+        if not operators:  # the first tree ends here; filler may follow
             break
     return result
 
@@ -67,7 +67,8 @@ def nodes(tokens: Sequence[int]) -> list[Node]:
 def guess(tokens: Sequence[int], levels: int, most_frequent: dict[tuple[int, int], int]) -> int:
     """Return the value of the first tree in `tokens`, of which `levels` levels are evaluated.
 
-    `most_frequent` is the value by (depth, operator) for operators below these levels.
+    `most_frequent` is the value by (depth, operator) for operators below these levels; those that
+    training never had at their depth count as 0.
     """
     operators: list[int] = []
     arguments: list[list[int]] = [[]]

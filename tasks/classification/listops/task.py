@@ -311,17 +311,20 @@ class ListOps(ClassificationTask):
         return splits
 
     def _append_filler(self, rows: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the rows with small trees appended, of at most `self.filler` tokens together."""
+        """Return the rows with small trees appended, of at most `self.filler` tokens together.
+
+        The first small tree that does not fit ends a row and is not used again at once.
+        """
         small = Limits(min_length=2, max_length=FILLER_TREE, max_depth=4, max_args=5)
         parts = distinct_trees(small, seed=self.data_seed, number=FILLER_TREES, processes=1)
         pool = [row for part in parts for row in part.rows(np.arange(len(part.targets)))]
         picks = cycle(permutation(Draw.sample, self.data_seed, len(pool)).tolist())
         filled = []
         for row in rows:
-            pieces, room = [row], self.filler
-            while len(piece := pool[next(picks)]) <= room:
+            pieces, tokens_left = [row], self.filler
+            while len(piece := pool[next(picks)]) <= tokens_left:
                 pieces.append(piece)
-                room -= len(piece)
+                tokens_left -= len(piece)
             filled.append(np.concatenate(pieces))
         return filled
 
@@ -338,10 +341,10 @@ class ListOps(ClassificationTask):
         if self.per_token:
             return super().baselines(split)
         train, data = self.seen("train"), self.seen(split)
-        best = np.zeros(len(VOCABULARY), np.int64)
-        roots = listops_oracle.roots(train)
-        for root in np.unique(roots):
-            best[root] = self.counts(train.targets[roots == root]).argmax()
+        best = np.zeros(len(VOCABULARY), np.int64)  # most frequent answer, by id of the root
+        train_roots = listops_oracle.roots(train)
+        for root in np.unique(train_roots):
+            best[root] = self.counts(train.targets[train_roots == root]).argmax()
         guesses = best[listops_oracle.roots(data)]
         most_frequent = listops_oracle.habits(train)
         return [

@@ -197,6 +197,6 @@ def _is_tree(tokens: bytes) -> bool:
     """Return whether the brackets form exactly one tree, without an empty list."""
     ids = np.frombuffer(tokens, np.uint8)
     opens, closes = (ids >= FIRST_OPERATOR) & (ids < CLOSE), ids == CLOSE
-    depth = np.cumsum(opens.astype(np.int64) - closes)
+    depth = np.cumsum(opens.astype(np.int64) - closes)  # number of open lists after each token
     ends_once = len(ids) > 0 and bool(depth[-1] == 0) and bool((depth[:-1] > 0).all())
     return ends_once and not bool((opens[:-1] & closes[1:]).any())

@@ -126,7 +126,9 @@ def grow(limits: Limits, seed: int, block: int) -> TreeBlock:
 def _draw_block(limits: Limits, bits: np.random.PCG64) -> list[_Level]:
     """Draw all levels of one block, and return the nodes of the trees within the length limits.
 
-    `length` counts the tokens so far of each tree, and `pending` its nodes on the next level.
+    `length` counts the tokens so far of each tree, brackets included, and `pending` its nodes on
+    the next level. A 32-bit word decides a node; for an operator, bits 28 and 29 choose which, and
+    the low 28 bits its number of arguments.
     """
     tree = np.arange(BLOCK_TREES, dtype=np.int32)
     alive = np.ones(BLOCK_TREES, bool)
@@ -147,6 +149,7 @@ def _draw_block(limits: Limits, bits: np.random.PCG64) -> list[_Level]:
         length += np.bincount(owner, minlength=BLOCK_TREES)
         pending = np.bincount(owner, weights=arity, minlength=BLOCK_TREES).astype(np.int64)
         longest = limits.longest(depth + 1)
+        # Drop trees that are too long already, or too short even with the largest subtrees.
         alive &= length + pending < limits.max_length
         alive &= length + pending * longest > limits.min_length
         levels.append(_Level(tree, symbol, operators, arity))
@@ -186,6 +189,7 @@ def _measure(
         size = np.ones(len(level.tree), np.int32)
         value = level.symbol - np.uint8(FIRST_DIGIT)
         if len(level.operators):
+            # An operator, its closing bracket, and the subtrees of its arguments.
             size[level.operators] = 2 + np.add.reduceat(sizes[-1], _starts(level.arity))
             value[level.operators] = evaluate(
                 level.symbol[level.operators], level.arity, values[-1]

@@ -26,6 +26,7 @@ def distance_answers(
     train_distances, labels = distances(train, chosen, disc), train.targets[chosen]
     edges = np.quantile(train_distances, np.arange(1, CLASSES) / CLASSES)
     classes = np.searchsorted(edges, train_distances, side="right")
+    # Labels are 0 or 1, so a class has a positive sum if label 1 is more frequent.
     votes = np.bincount(classes, 2.0 * labels - 1, minlength=CLASSES)
     data_distances = distances(data, np.arange(len(data.targets)), disc)
     answers = votes[np.searchsorted(edges, data_distances, side="right")] > 0

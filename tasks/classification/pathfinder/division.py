@@ -48,6 +48,7 @@ def divide_pictures(
         BadData: There are too few pictures, or `tfds` has no set of this name.
     """
     nonempty = [entry for entry in listed if not entry.empty]
+    # In each branch, `first` and `second` are where validation and test begin in `order`.
     if division is Division.tfds:
         if folder not in LEVELS:
             raise BadData(

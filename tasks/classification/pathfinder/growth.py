@@ -127,7 +127,7 @@ class Ways(NamedTuple):
 def ways(kind: DashShape) -> Ways:
     """Return the dashes of all directions: 360 for a first dash, and one for each later end."""
     turns = [math.radians(degree - DEGREES // 2) for degree in range(DEGREES)]
-    reach = kind.dash + kind.margin
+    reach = kind.dash + kind.margin  # radius of the circle of heads, scanned in arcs of 1 pixel
     heads = sorted(
         {
             (math.floor(reach * math.sin(step / reach)), math.floor(reach * math.cos(step / reach)))
@@ -157,11 +157,13 @@ def opposite(turn: float) -> float:
 
 
 def _flat(kind: DashShape, pixel: tuple[int, int]) -> int:
+    """Return the flat index on a board of (row, column), or of a difference of two pixels."""
     row, column = pixel
     return row * kind.width + column
 
 
 def _step(kind: DashShape, turn: float) -> tuple[float, float]:
+    """Return rows and columns from a pivot to the next: a dash with its margin at both ends."""
     length = kind.dash + 2 * kind.margin
     return length * math.sin(turn), length * math.cos(turn)
 
@@ -171,6 +173,7 @@ def _later_dash(kind: DashShape, head: tuple[int, int]) -> Way:
     turn = math.atan2(*head)
     back = opposite(turn)
     corner, ink, space, left = _stamp(kind, back, head)
+    # Where `space` is less than this, it cannot clash even with a pixel that is taken in full.
     rows, columns = (axis.tolist() for axis in np.nonzero(space >= CLASH - FULL))
     return Way(
         turn=turn,
@@ -260,7 +263,7 @@ def _followers(kind: DashShape, last: float, following: list[Way]) -> Followers:
 
 
 class GrowingSnake:
-    """A snake while it grows."""
+    """A snake while it grows; it begins with the dash `way`, relative to the pixel `index`."""
 
     def __init__(self, way: Way, index: int, pivot: int, follow: Followers) -> None:
         self.dashes = [(way, index)]
@@ -276,7 +279,8 @@ class GrowthBoard:
         self.kind, self.ways = kind, ways(kind)
         self.width, self.guard, self.far = kind.width, kind.guard, kind.width**2
         self.free = bytearray(empty_board(kind))
-        """Free levels of all pixels: first for the space of dashes, then for their ends."""
+        """Free levels of all pixels: first for the space of dashes, then, `far` bytes later, for
+        their ends."""
         self.view = np.frombuffer(self.free, np.uint8).reshape(2, self.width, self.width)
 
     def clear(self) -> None:

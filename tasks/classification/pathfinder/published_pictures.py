@@ -100,7 +100,7 @@ def _middle(dashes: DashShape, style: Style) -> list[tuple[int, range, range]]:
 
     `rows` and `columns` are the possible positions of the dash's tail.
     """
-    edge = 2 * style.seed_distance
+    edge = 2 * style.seed_distance  # pixels that the dash keeps from the picture's border
     placements = []
     for degree, avoided in enumerate(ways(dashes).avoided):
         if not avoided:
@@ -135,7 +135,10 @@ def _grow_short(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[
 
 
 def _taken_pixels(board: GrowthBoard) -> Bool[np.ndarray, "w w"] | None:
-    """Return which pixels the first dash of a short snake must avoid; None if few are free."""
+    """Return which pixels the first dash of a short snake must avoid; None if few are free.
+
+    The pixels at the border of the picture count as taken.
+    """
     side, inside = board.kind.side, slice(board.guard, board.width - board.guard)
     taken = np.zeros((board.width, board.width), bool)
     picture = taken[inside, inside]
@@ -157,7 +160,7 @@ def _place_first_dash(
         if not table.avoided[degree]:
             return None
         blocked = np.zeros((side, side), bool)
-        for y, x in table.avoided[degree]:
+        for y, x in table.avoided[degree]:  # block tails for which this pixel is taken
             blocked |= taken[guard + y : guard + y + side, guard + x : guard + x + side]
         free = np.flatnonzero(~blocked)
         if not len(free):

@@ -77,5 +77,5 @@ class RandomNumbers:
             yield from self.source.random_raw(WORDS_AT_ONCE).tolist()
 
     def below(self, bound: int) -> int:
-        """Return a random number from 0 to bound - 1."""
+        """Return a random number from 0 to bound - 1: a fraction (word / 2^64) of `bound`."""
         return next(self.words) * bound >> 64
