@@ -44,7 +44,7 @@ class ByName:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__init__" in vars(cls):
+        if "__init__" in vars(cls):  # an inherited constructor is decorated already
             by_name(cls)
 
 

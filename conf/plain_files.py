@@ -195,11 +195,13 @@ def refuse_constant(constant: str) -> Any:
 
 
 def _finite(text: str) -> float:
+    """Return the number in `text`; raise ValueError if it is too large for a float."""
     number = float(text)
     return number if math.isfinite(number) else refuse_constant(text[:40])
 
 
 def _whole_number(text: str) -> int:
+    """Return the whole number in `text`; raise ValueError if it is beyond 64 bits."""
     number = int(text)  # raises ValueError for thousands of digits
     if not -LARGEST < number < LARGEST:
         raise ValueError(f"the number {text[:40]} is beyond 64 bits")

@@ -40,6 +40,7 @@ def yield_processors() -> None:
     running = _text(ROOT, "/proc/loadavg").split()[3:4]
     if not running or int(running[0].partition("/")[0]) <= 1:  # only this process is running
         return
+    # Return if, at any look, the idle cores are enough for as many threads as this process starts.
     for _ in range(_LOOKS):
         before = _computed_s() - time.process_time()
         time.sleep(_LOOK_S)
@@ -78,6 +79,7 @@ def processor_words(cores: int | None = None) -> str:
 
 
 def _allowed_cores() -> int:
+    """Return the number of cores that this process may run on, whatever its quota."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

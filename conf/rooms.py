@@ -5,6 +5,7 @@ Source code imports `lra.models.mixer`. Configurations, result files and fingerp
 """
 
 ROOMS = ("models", "tasks", "runners", "reports", "conf")
+"""The packages inside lra, whose stored names lack `TOP`."""
 TOP = "lra"
 
 

@@ -170,6 +170,7 @@ def check_start(task: Task) -> TaskFinding:
 
 
 def _indices(batches: Iterable[Batch]) -> list[int]:
+    """Return the numbers of the examples in `batches`, in order."""
     return [index for batch in batches for index in batch.index.tolist()]
 
 
@@ -177,7 +178,7 @@ def check_ranks(task: Task) -> TaskFinding:
     """Check that several ranks together read each example that one rank reads, exactly once."""
     wrong, size = [], _example_count(task, "train", BATCH_SIZE)
     for split in SPLITS:
-        for ranks in (2, 3)[: size - 1]:
+        for ranks in (2, 3)[: size - 1]:  # no more ranks than examples
             rows = min(4, size // ranks)
             shares = [
                 _indices(task.batches(split, batch_size=rows, seed=SEED, rank=rank, ranks=ranks))

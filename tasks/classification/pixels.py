@@ -192,6 +192,7 @@ class Pixels(GrayTask):
         return self.facts_of(spec)
 
     def _source_name(self) -> str:
+        """Return the source as rows print it, with the name of the public data set."""
         name = next(str(dataset) for dataset, facts in DATASETS.items() if facts is self.facts)
         public = name if self.source is PixelSource.files else f"{name} (datasets)"
         return source_name(self.source, self.path, partial=self.partial, public=public)
@@ -232,6 +233,7 @@ class Pixels(GrayTask):
 
     def _validation_size(self, number: int) -> int:
         """Return how many of `number` training images the validation split takes."""
+        # At least one image for each of the two splits.
         return min(number - 1, max(1, round(number * self.validation_fraction)))
 
     @property
@@ -251,15 +253,15 @@ class Pixels(GrayTask):
 
     def make(self) -> None:
         """Read the images, split them, and store their gray levels."""
-        images = self._read_images()
+        by_split = self._read_images()
         if self.source is not PixelSource.sample:
-            self._check_sizes(images)
-        pictures, labels = images["train"]
+            self._check_sizes(by_split)
+        pictures, labels = by_split["train"]
         validation = self._validation_size(len(labels))
         splits = {
             "train": self._rows(pictures[:-validation], labels[:-validation]),
             "validation": self._rows(pictures[-validation:], labels[-validation:]),
-            "test": self._rows(*images["test"]),
+            "test": self._rows(*by_split["test"]),
         }
         self.write(splits, vocabulary=GRAY_LEVELS, licence=self.facts.licence)
 
@@ -294,7 +296,7 @@ class Pixels(GrayTask):
         return self.facts.read(self.path)
 
     def levels(self, row: np.ndarray) -> np.ndarray:
-        """Return the picture of a stored row, with the permutation undone."""
+        """Return the picture of a stored row, without the permutation; missing pixels are black."""
         picture = np.zeros(self.facts.side**2, np.uint8)
         order = self.permutation() if self.permuted else np.arange(len(picture))
         picture[order[: len(row)]] = row
@@ -309,6 +311,7 @@ def sample_images(side: int) -> dict[str, Images]:
     """Return synthetic images of noise with a bright bar, at a position that shows the class."""
     splits = {}
     for seed, (split, number) in enumerate(SAMPLE_SIZES.items()):
+        # 8 pixels from each 64-bit word; a quarter of a byte is a dark level of noise.
         words = random_words(Draw.sample, seed, number * side * side // 8).view(np.uint8)
         pictures = (words.reshape(number, side, side) // 4).astype(np.uint8)
         labels = (np.arange(number) % images.CLASSES).astype(np.uint8)

@@ -108,7 +108,7 @@ class Retrieval(ClassificationTask):
             name="retrieval",
             version=VERSION,
             kind=Kind.pair,
-            vocabulary=257,
+            vocabulary=257,  # 256 bytes and padding
             classes=2,
             max_length=self.padded_length or self.max_length,
             padded=True,

@@ -90,6 +90,7 @@ def read_archive(archive: Path) -> dict[str, Labelled]:
     contents: dict[str, bytes] = {}
 
     def part(path: PurePosixPath) -> str:
+        """Return the last two folders of a file, for example train/pos."""
         return "/".join(path.parts[-3:-1])
 
     members = tar_members(
@@ -192,6 +193,7 @@ def sample_reviews() -> dict[str, Labelled]:
 
 def _compose_reviews(seed: int, number: int) -> Iterator[tuple[bytes, int]]:
     """Yield `number` reviews of 3 to 8 sentences, with the labels 0 and 1 alternately."""
+    # 64 random numbers for each review, more than any review needs.
     numbers = iter(random_words(Draw.sample, seed, 64 * number).tolist())
 
     def pick(options: Sequence[str]) -> str:
@@ -203,7 +205,7 @@ def _compose_reviews(seed: int, number: int) -> Iterator[tuple[bytes, int]]:
         sentences = []
         for _ in range(3 + next(numbers) % 6):
             # One word in eight has the opposite sentiment, so that no single word decides.
-            side = 1 - label if next(numbers) % 8 == 0 else label
-            frame, noun, word = pick(SAMPLE_FRAMES), pick(SAMPLE_NOUNS), pick(SAMPLE_WORDS[side])
+            tone = 1 - label if next(numbers) % 8 == 0 else label
+            frame, noun, word = pick(SAMPLE_FRAMES), pick(SAMPLE_NOUNS), pick(SAMPLE_WORDS[tone])
             sentences.append(frame.format(noun=noun, word=word))
         yield " ".join(sentences).encode(), label

@@ -146,7 +146,7 @@ class TableTask(ClassificationTask):
             name="table",
             version=VERSION,
             kind=Kind.classification if len(self.texts) == 1 else Kind.pair,
-            vocabulary=257,
+            vocabulary=257,  # 256 bytes and padding
             classes=len(self.labels),
             max_length=self.max_length,
             padded=True,
@@ -214,7 +214,7 @@ class TableTask(ClassificationTask):
         numbers = {label: number for number, label in enumerate(self.labels)}
         for place, (*texts, label) in records:
             where = f"{origin}, {place}"
-            is_nan = isinstance(label, float) and isnan(label)
+            is_nan = isinstance(label, float) and isnan(label)  # a missing number in parquet
             if is_nan or not isinstance(label, str | int | float) or str(label) not in numbers:
                 raise BadData(
                     f"{where}: the label is {short_repr(label)}; wanted one of "

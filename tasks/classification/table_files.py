@@ -142,7 +142,8 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     """Yield the rows of a CSV file; a row may have several lines."""
 
     def rows() -> Iterator[tuple[int, list[str]]]:
-        previous_end = last_read = 0  # line numbers
+        # Numbers of the last line of the row before, and of the last line that was read.
+        previous_end = last_read = 0
 
         def lines() -> Iterator[str]:
             nonlocal last_read
@@ -153,6 +154,7 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
                 yield line
 
         reader = csv.reader(lines(), strict=True)
+        # Without this limit, which is a global one, a field may be a whole book.
         usual_limit = csv.field_size_limit(sys.maxsize)
         try:
             for row in reader:
@@ -231,7 +233,7 @@ def _read_json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
 
 
 def _has_row_numbers(value: Any) -> bool:
-    """Return whether `value` is an object with numbers as keys, as pandas writes columns."""
+    """Return whether the object `value` has numbers as its first keys, as pandas writes columns."""
     return isinstance(value, _Pairs) and bool(value) and all(key.isdigit() for key, _ in value[:2])
 
 

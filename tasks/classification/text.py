@@ -149,7 +149,7 @@ class Text(ClassificationTask):
             name="text",
             version=VERSION,
             kind=Kind.classification,
-            vocabulary=257,
+            vocabulary=257,  # 256 bytes and padding
             classes=2,
             max_length=self.padded_length or self.max_length,
             padded=True,
@@ -161,6 +161,7 @@ class Text(ClassificationTask):
         return self.facts_of(spec)
 
     def _source_name(self) -> str:
+        """Return the source as rows print it, with the name of the public data set."""
         public = "imdb" if self.source is TextSource.files else "imdb (datasets)"
         return source_name(self.source, self.path, partial=self.partial, public=public)
 

@@ -75,7 +75,7 @@ class Budget:
     def __init__(self, path: Path, most: int | None = None) -> None:
         self.path, self.spent = path, 0
         self.packed = path.stat().st_size
-        self.limit = LARGEST_RATIO * self.packed + CHUNK_BYTES
+        self.limit = LARGEST_RATIO * self.packed + CHUNK_BYTES  # a tiny file may exceed the ratio
         self.refusal = (
             f"the unpacked file would have more than {LARGEST_RATIO} times its {self.packed:,} "
             "bytes, but no data set compresses so well"
@@ -85,7 +85,10 @@ class Budget:
             self.refusal = f"the unpacked file would have more than the allowed {most:,} bytes"
 
     def spend(self, number: int) -> None:
-        """Count `number` further bytes; raise BadData if the total exceeds the limit."""
+        """Count `number` further bytes; raise BadData if the total exceeds the limit.
+
+        A damaged file can state a negative number, which is refused, too.
+        """
         self.spent += number
         if self.spent > self.limit or number < 0:
             raise BadData(f"{self.path}: {self.refusal}; fetch the file again from its publisher")
@@ -98,7 +101,7 @@ class _Gunzip:
     """A decompressor of gzip with the interface of those of `bz2` and `lzma`."""
 
     def __init__(self) -> None:
-        self.inner = zlib.decompressobj(wbits=31)
+        self.inner = zlib.decompressobj(wbits=31)  # 15 for the largest window, 16 for gzip
 
     def decompress(self, data: bytes, most: int) -> bytes:
         return self.inner.decompress(self.inner.unconsumed_tail + data, most)
@@ -117,6 +120,8 @@ class _Gunzip:
 
 
 class _Packing(NamedTuple):
+    """A kind of compression; `decoder` makes a decompressor of one stream."""
+
     name: str
     magic: bytes
     """First bytes of such a file."""
@@ -276,10 +281,10 @@ EXTENDED = frozenset(
 def _walk_tar(archive: Path, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     """Yield the members of a tar in order, each file with its content; check the whole archive."""
     with archive.open("rb") as file:
-        start = file.read(6)
+        start = file.read(6)  # as many bytes as the longest `magic`
     packing = next((p for p in PACKINGS.values() if start.startswith(p.magic)), None)
     opened = archive.open("rb") if packing is None else _stream(archive, packing, budget)
-    longest = budget.packed if packing is None else budget.limit
+    longest = budget.packed if packing is None else budget.limit  # most bytes of a member
     with opened, tarfile.open(fileobj=opened, mode="r|", tarinfo=_Header) as tar:
         number = 0
         while (member := tar.next()) is not None:

@@ -66,7 +66,7 @@ def _full_disk_code(error: BaseException) -> int | None:
 
 
 def _free(folder: Path) -> str:
-    """Return the free space of `folder` in brackets; "" if it is unknown."""
+    """Return the free space of `folder`, or of its first existing parent; "" if it is unknown."""
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     try:

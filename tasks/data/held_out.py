@@ -36,7 +36,7 @@ def held_out(
         remaining = wanted
         for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
             indices = [index for _, index in copies]
-            if len(indices) <= remaining:
+            if len(indices) <= remaining:  # else all copies stay in train
                 moved[indices] = True
                 remaining -= len(indices)
         if remaining == wanted:

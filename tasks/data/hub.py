@@ -128,6 +128,7 @@ def _decoded_bytes(column: Any) -> int:
         return int(column.nbytes)
     values = column.dictionary
     if not (types.is_string(values.type) or types.is_binary(values.type)):
+        # Values of a fixed width: their mean width times the number of rows.
         return int(values.nbytes * max(1, len(column)) // max(1, len(values)))
     lengths = compute.binary_length(values).take(column.indices)
     return int(compute.sum(lengths).as_py() or 0)

@@ -27,6 +27,7 @@ def draw_tokens(
         seed: Seed of all draws.
         share: Probability, between 0 and 1.
     """
+    # Other tokens get the largest word, so none of them has the smallest word of its row.
     words = np.where(there, words_of(index, there.shape[1], seed=seed), LARGEST)
     drawn = words < np.uint64(round(share * 2**64))
     drawn[np.arange(len(words)), words.argmin(1)] = True

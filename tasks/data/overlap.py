@@ -82,8 +82,9 @@ def _hash_runs(
 ) -> UInt64[np.ndarray, " r"]:
     """Return the hashes of at most `MOST_RUNS` runs at equal distances, each in one sequence."""
     runs_of_sequence = np.diff(offsets) // run
-    before = np.cumsum(runs_of_sequence) - runs_of_sequence
+    before = np.cumsum(runs_of_sequence) - runs_of_sequence  # runs of all earlier sequences
     number = int(runs_of_sequence.sum())
+    # Every k-th of all runs, numbered through all sequences; k is rounded up, and at least 1.
     taken = np.arange(0, number, -(-number // MOST_RUNS) or 1)
     sequence = np.searchsorted(before, taken, "right") - 1
     starts = offsets[sequence] + (taken - before[sequence]) * run
@@ -98,7 +99,7 @@ def _search_hashes(
 ) -> Bool[np.ndarray, " w"]:
     """Return which of the sorted hashes `wanted` belong to a run at any position of `tokens`."""
     shift = np.uint64(64 - FIRST_BITS)
-    likely = np.zeros(1 << FIRST_BITS, bool)
+    likely = np.zeros(1 << FIRST_BITS, bool)  # which leading bits a wanted hash has
     likely[wanted >> shift] = True
     occurs = np.zeros(len(wanted), bool)
     for first in range(0, len(tokens) - run + 1, AT_ONCE):

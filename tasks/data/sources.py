@@ -249,6 +249,7 @@ def download(
         NotPrepared: No address delivers the file.
         BadData: The last address delivers another file.
     """
+    # Each address but the last, with the one that is tried after it.
     for address, other in zip((url, *mirrors), mirrors, strict=False):
         try:
             return _download(address, final, size=size, sha256=sha256, instructions=instructions)

@@ -124,7 +124,10 @@ def write_store(
 
 
 class _Growing:
-    """A split that is written block by block, and whose size is unknown until its end."""
+    """A split that is written block by block, and whose size is unknown until its end.
+
+    The header of the tokens is written for 0 tokens at first, and overwritten by `finish`.
+    """
 
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.split, self.total = folder, split, 0
@@ -143,6 +146,7 @@ class _Growing:
     def finish(self) -> None:
         self.file.seek(0)
         _write_header(self.file, self.dtype, self.total)
+        # The empty first array is only for a split without blocks; its type would change others.
         targets = np.concatenate(self.targets[1:] or self.targets)
         for part, array in (("offsets", np.concatenate(self.offsets)), ("targets", targets)):
             _save(self.folder / f"{self.split}.{part}.npy", array)
@@ -256,7 +260,7 @@ def _load(path: Path, part: str) -> np.ndarray:
     # Every batch reads the small offsets and targets, so plain memory is faster for them.
     mapped: Literal["r"] | None = "r" if part == "tokens" else None
     loaded: np.ndarray = persistent(lambda: np.load(path, mmap_mode=mapped, allow_pickle=False))
-    return loaded.view(np.ndarray)
+    return loaded.view(np.ndarray)  # a plain array is faster to index than np.memmap
 
 
 def _damage(folder: Path, fault: str) -> BadData:

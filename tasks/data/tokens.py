@@ -30,10 +30,10 @@ def tally(
     """
     nll, hit = nll.detach().double().cpu(), hit.detach().cpu()
     weight = torch.ones_like(nll) if batch.weight is None else batch.weight.double().cpu()
-    count = weight.sum(1)
-    counts = count > 0
-    means = (nll * weight).sum(1)[counts] / count[counts]
-    shares = (hit * weight).sum(1)[counts] / count[counts]
+    row_weight = weight.sum(1)
+    counted = row_weight > 0
+    means = (nll * weight).sum(1)[counted] / row_weight[counted]
+    shares = (hit * weight).sum(1)[counted] / row_weight[counted]
     position = torch.arange(1, weight.shape[1] + 1).expand(weight.shape)
     parts: dict[tuple[str, str], tuple[float, float]] = {}
     for kind, (sizes, base) in {"position": (position, 2), **numbers}.items():
@@ -42,7 +42,7 @@ def tally(
         nll_sum=float((nll * weight).sum()),
         hits=float((hit * weight).sum()),
         count=float(weight.sum()),
-        index=batch.index[counts],
+        index=batch.index[counted],
         nll=means.float(),
         hit=shares.float(),
         parts=parts,
@@ -72,14 +72,14 @@ def by_size(
     powers = int(math.log(LARGEST, base)) + 1
     edges = torch.tensor([base**power for power in range(powers)])
     exponent = torch.bucketize(numbers.contiguous(), edges, right=True) - 1
-    position = exponent.flatten() + 1
+    slot = exponent.flatten() + 1  # 0 for the number 0, else e + 1
     losses = torch.zeros(powers + 1, dtype=torch.float64).index_add_(
-        0, position, (nll * weight).flatten()
+        0, slot, (nll * weight).flatten()
     )
-    items = torch.zeros(powers + 1, dtype=torch.float64).index_add_(0, position, weight.flatten())
+    items = torch.zeros(powers + 1, dtype=torch.float64).index_add_(0, slot, weight.flatten())
     return {
-        (kind, size_class(base, position - 1)): (float(losses[position]), float(items[position]))
-        for position in items.nonzero().flatten().tolist()
+        (kind, size_class(base, group - 1)): (float(losses[group]), float(items[group]))
+        for group in items.nonzero().flatten().tolist()
     }
 
 

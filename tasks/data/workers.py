@@ -31,7 +31,7 @@ def in_order(
         for job in jobs:
             with caller_left_out(function), left_to_parent():  # a worker may start with a job
                 waiting.append(pool.submit(function, job))
-            if len(waiting) > 2 * workers:
+            if len(waiting) > 2 * workers:  # so that few results wait in memory
                 yield waiting.pop(0).result()
         for future in waiting:
             yield future.result()

@@ -231,6 +231,7 @@ class DiagnosticTask(RowsTask):
         per_row = self.words(length)
         rows = rows_at_once(max(per_row, length))
         hashes = None if self.scarce(length) else hashes_by_length.setdefault(length, set())
+        # Each seed and split has 2^40 streams of random words, one for each block.
         stream = (self.data_seed * len(SPLITS) + SPLITS.index(split)) << 40
         while missing:
             words = random_words(Draw.diagnostic, stream + block, rows * per_row)
@@ -240,6 +241,7 @@ class DiagnosticTask(RowsTask):
             else:
                 chosen = first_seen(tokens, hashes, missing)
             missing, block = missing - len(chosen), block + 1
+            # An example is two stored sequences; stored answers are 1 larger, so 0 is no question.
             both = np.stack((tokens[chosen], answers[chosen] - NOT_ASKED), axis=1)
             yield RaggedRows(
                 both.astype(np.min_scalar_type(self.vocabulary)).ravel(),
@@ -350,6 +352,7 @@ def first_seen(
     The hash of a row is the sum of its tokens times random factors, modulo 2^64. If two different
     rows have the same hash by chance, the second one is skipped.
     """
+    # Factors are odd, so no bit of a token is lost.
     factors = random_words(Draw.diagnostic, DIGEST_STREAM, tokens.shape[1]) | np.uint64(1)
     digests = (tokens.astype(np.uint64) * factors).sum(1, dtype=np.uint64).tolist()
     new_rows: list[int] = []

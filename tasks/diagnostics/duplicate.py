@@ -68,5 +68,6 @@ def duplicate_rows(words: UInt64[np.ndarray, "n w"], *, symbols: int) -> Rows:
     border = np.full((len(words), 1), BORDER)
     tokens = np.concatenate((border, content, border, content), axis=1)
     answers = np.full_like(tokens, NOT_ASKED)
+    # From the second border on, at 1 + len(w), the answer is the next token.
     answers[:, words.shape[1] + 1 : -1] = content
     return Rows(tokens, answers)

@@ -160,5 +160,5 @@ def weighted_choice(
     the `number` smallest times are drawn, in the order of their times.
     """
     rate = np.arange(1, words.shape[1] + 1) ** (power - 1.0)
-    uniform = ((words >> np.uint64(11)) + 1) * 2.0**-53
+    uniform = ((words >> np.uint64(11)) + 1) * 2.0**-53  # in (0, 1], so the logarithm is finite
     return np.argsort(-np.log(uniform) / rate, axis=1, kind="stable")[:, :number]

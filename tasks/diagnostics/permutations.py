@@ -114,6 +114,7 @@ def table_of(group: Group) -> GroupTable:
     elements = [p for p in permutations(range(points)) if group is not Group.a5 or is_even(p)]
     index = {element: number for number, element in enumerate(elements)}
     product = np.array([[index[tuple(b[i] for i in a)] for b in elements] for a in elements])
+    # Generators: the cycle of all points, and a cycle of three (A5) or an exchange of two (S3, S5).
     turn = (*range(1, points), 0)
     other = (1, 2, 0, 3, 4) if group is Group.a5 else (1, 0, *range(2, points))
     names = ["".join(str(i + 1) for i in element) for element in elements]

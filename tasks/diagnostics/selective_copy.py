@@ -67,6 +67,7 @@ class SelectiveCopy(DiagnosticTask):
 
         def last_symbol(tokens: np.ndarray) -> np.ndarray:
             before = tokens[:, : -self.items]
+            # `argmax` finds the first symbol of the row read backwards.
             positions = before.shape[1] - 1 - (before != BLANK)[:, ::-1].argmax(1)
             return np.take_along_axis(before, positions[:, None], axis=1)
 

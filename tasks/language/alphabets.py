@@ -111,7 +111,7 @@ class CharacterSet:
     def encode(self, block: LineBlock) -> Integer[np.ndarray, " n"]:
         """Return the ids of the characters of a text; add the unknown ones to `missed`."""
         codes = _code_points(block.text)
-        ids = np.searchsorted(self._known, codes)
+        ids = np.searchsorted(self._known, codes)  # of unknown ones, where they would be inserted
         unknown = self._known.take(ids, mode="clip") != codes
         self.missed += int(unknown.sum())
         return np.where(unknown, len(self._known), ids).astype(token_type(self.size))

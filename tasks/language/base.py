@@ -164,7 +164,10 @@ class LanguageTask(StoredTask):
         return texts[self.regime] + (", within documents" if self.within_documents else "")
 
     def examples(self, split: str) -> int:
-        """Return the number of windows in a split; the last one may be incomplete."""
+        """Return the number of windows in a split; the last one may be incomplete.
+
+        The first token of the text is not predicted, so windows have one token less to share.
+        """
         return -(-(len(self.split(split).tokens) - 1) // self.window(split))
 
     def lengths(self, split: str) -> Int[np.ndarray, " w"]:
@@ -194,6 +197,7 @@ class LanguageTask(StoredTask):
                 "runner.window_deviation needs contiguous training windows: got "
                 "task.contiguous=false; set task.contiguous=true, or runner.window_deviation=null"
             )
+        # One length in 700 of a normal distribution is 3 deviations above its mean.
         if self.length + 3 * deviation > self.longest:
             wanted = math.ceil(self.length + 3 * deviation)
             raise ValueError(
@@ -359,6 +363,7 @@ class LanguageTask(StoredTask):
         """Return the windows `indices` of `plan` as a batch; weights are 1 at scored tokens."""
         starts, lengths, scored = (part[indices] for part in plan)
         longest = int(lengths.max())
+        # A row has the tokens of a window and the one after them, the last to predict.
         narrow = np.zeros((len(indices), longest + 1), flat.dtype)
         for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
             narrow[row, : length + 1] = flat[start : start + length + 1]

@@ -58,6 +58,8 @@ class CharacterSource(StrEnum):
 
 
 class _CharacterFacts(NamedTuple):
+    """Facts about a text; `size` (bytes) and `sha256` are those of its public archive."""
+
     url: str
     size: int
     sha256: str
@@ -162,6 +164,7 @@ class Characters(LanguageTask):
         return data_root() / f"{self.corpus}-{self.source}-{self.spec.data_hash}"
 
     def _hub_identity(self) -> str:
+        """Return what decides the text by `datasets`: the public commit, or a hash of the files."""
         if self.path is None:
             return f"{HUB_NAME}@{HUB_REVISION}"
         if not self.path.is_dir():
@@ -271,7 +274,7 @@ class Characters(LanguageTask):
         codes = np.frombuffer(content, np.uint8)
         if self.corpus is CharacterCorpus.enwik8:
             return codes
-        table = np.full(256, 255, np.uint8)
+        table = np.full(256, 255, np.uint8)  # id of each byte; 255 outside the alphabet
         table[np.frombuffer(ALPHABET, np.uint8)] = np.arange(len(ALPHABET))
         ids = table[codes]
         wrong = ids == 255
@@ -316,6 +319,7 @@ class Characters(LanguageTask):
 
 
 def _hub_instructions() -> str:
+    """Return advice for a user without a connection to the hub: which files to put where."""
     folder = data_root() / "text8-datasets"
     return (
         "on a machine with a network connection, download the parquet files of "
@@ -353,13 +357,14 @@ def read_text(path: Path) -> bytes:
 
 def sample_text(size: int) -> bytes:
     """Return `size` bytes of made-up words, not from Wikipedia; recent words are often repeated."""
+    # One random number for each byte is enough, even if all words have one syllable.
     numbers = iter(random_words(Draw.sample, 0, size).tolist())
     syllables = ("ba", "do", "ki", "lu", "me", "no", "ra", "si", "tu", "ve")
     recent: list[str] = []
     written: list[str] = []
     total = 0
     while total < size:
-        if recent and next(numbers) % 4:
+        if recent and next(numbers) % 4:  # three of four words repeat a recent one
             word = recent[next(numbers) % len(recent)]
         else:
             word = "".join(syllables[next(numbers) % 10] for _ in range(1 + next(numbers) % 4))

@@ -195,6 +195,7 @@ class Corpus(TokenisedTask):
 
     @cached_property
     def _files(self) -> dict[str, list[Path]]:
+        """Files of every split that has some."""
         return {split: files.find_files(split, path) for split, path in self.paths.items()}
 
     @cached_property
@@ -204,6 +205,7 @@ class Corpus(TokenisedTask):
 
     @property
     def _text_facts(self) -> dict[str, object]:
+        """What decides the text of each split, whatever its units."""
         return {"content": self._content, "held_out": self.shares}
 
     def _identity(self) -> str:
@@ -262,7 +264,7 @@ class Corpus(TokenisedTask):
         """Yield the ids of `split`, and store the number of its bytes in `counted`."""
         vocabulary, tokeniser = self.spec.vocabulary, self.tokeniser
         tokens, text_bytes, ended = 0, 0, True
-        letters = np.zeros(256, np.int64)
+        letters = np.zeros(256, np.int64)  # how often each byte occurs in unknown units
         for block in self.blocks(split):
             ended = block is None
             if block is None:
@@ -322,6 +324,7 @@ class Corpus(TokenisedTask):
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return bits per byte, and the metric of the unit, for `loss` in nats per token."""
         bits, about = loss / math.log(2), self.store().about
+        # The first token, which is not predicted, counts with the mean loss.
         total_bits = bits * len(self.split(split).tokens) + about["spelled_bits"][split]
         metrics = {"bits_per_byte": total_bits / about["bytes"][split]}
         if self.units is CorpusUnits.characters:

@@ -134,7 +134,7 @@ def part(whole: Iterator[LineBlock | None], first: int, last: int) -> Iterator[L
     position = 0
     for block in whole:
         if block is None:
-            if first < position <= last:
+            if first < position <= last:  # this file ends inside the part
                 yield None
             continue
         text, start = block.text, position

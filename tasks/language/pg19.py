@@ -177,6 +177,7 @@ class PG19(TokenisedTask):
 
     @property
     def _location(self) -> Path:
+        """The folder of the books, for source=files, or of the user's parquet files."""
         return self.path if self.path is not None else data_root() / "downloads" / "pg19"
 
     @property

@@ -147,7 +147,8 @@ def sample(split: str) -> Iterator[Book]:
     """Yield short books of made-up words, not from PG-19."""
     words = sample_text(SAMPLE_BYTES).split()
     number = sum(SAMPLE_BOOKS.values())
-    # Books of the splits alternate, so that the splits have the same words.
+    # Books of the splits alternate, so that the splits have the same words: 7 and the number of
+    # books, 20, have no common divisor, so `book * 7 % number` is another order of the books.
     split_of = [split for split, books in SAMPLE_BOOKS.items() for _ in range(books)]
     for book in range(number):
         if split_of[(book * 7) % number] == split:

@@ -173,9 +173,11 @@ class Subwords:
 
     @property
     def _origin(self) -> Path:
+        """Path of the model's file, for messages."""
         return self._file.folder / self._file.name if self.given is None else self.given
 
     def _content(self) -> bytes:
+        """Return the bytes of the model's file, after comparing its hash."""
         if self.given is None:
             return vocabulary_cache.read_verified(self._file)
         content = read_bytes(self.given)
@@ -227,6 +229,7 @@ class Subwords:
         starts = self._ends[order]
         lengths = self._ends[order + 1] - starts
         ends = np.cumsum(lengths)
+        # The place of each id in `_flat`: where its piece begins there, instead of in the result.
         shifts = np.repeat(starts - (ends - lengths), lengths)
         ids = self._flat[shifts + np.arange(len(shifts))]
         return ids.astype(token_type(self.size))
@@ -256,6 +259,7 @@ class Subwords:
 
     @cached_property
     def _piece_numbers(self) -> _Pieces:
+        """Numbers of all pieces so far; the ids of piece n begin at `_ends[n]` in `_flat`."""
         self._flat, self._ends = np.empty(0, np.int64), np.zeros(1, np.int64)
         return _Pieces()
 
@@ -281,7 +285,10 @@ def _ended_lines(text: bytes) -> list[str]:
 
 
 def byte_letters() -> dict[int, str]:
-    """Return the printable letter that stands for each byte in a byte-level model."""
+    """Return the printable letter that stands for each byte in a byte-level model, as in GPT-2.
+
+    Printable bytes stand for themselves, and the others for the letters from code point 256 on.
+    """
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [byte for byte in range(BYTES) if byte not in printable]
     others = {byte: chr(BYTES + number) for number, byte in enumerate(hidden)}
@@ -336,7 +343,10 @@ def learnt(train: Iterable[LineBlock], algorithm: Algorithm, size: int) -> tuple
 
 
 def sorted_pieces(pieces: list[list[Any]], alphabet: frozenset[str]) -> list[list[Any]]:
-    """Return a unigram's (piece, score), the likeliest first, with rounded scores."""
+    """Return a unigram's (piece, score), the likeliest first, with rounded scores.
+
+    Bytes that do not occur get the lowest score, because the library's order of them varies.
+    """
     lowest = round(min(score for _, score in pieces), DIGITS)
     rounded = [
         [piece, lowest if piece in alphabet and score < lowest + UNSEEN else round(score, DIGITS)]

@@ -63,6 +63,7 @@ def read_verified(at: CachedFile) -> bytes:
         raise _damage(at, f"{error.filename} is {error.strerror}") from error
     if manifest.get("format") != FORMAT:
         raise _damage(at, f"its format is {manifest.get('format')}; wanted {FORMAT}")
+    # As JSON, a recipe has lists in place of tuples.
     if manifest.get("recipe") != json.loads(json.dumps(at.recipe)):
         raise _damage(at, f"its recipe is {manifest.get('recipe')}; wanted {dict(at.recipe)}")
     sha256 = hashlib.sha256(content).hexdigest()

@@ -159,6 +159,7 @@ class WikiText(TokenisedTask):
         )
 
     def _source_name(self) -> str:
+        """Return the source as rows print it, with the form if it is raw."""
         form = ", raw" if self.form is WikiTextForm.raw else ""
         return source_name(self.source, self.path, partial=self.partial, form=form)
 
@@ -218,10 +219,12 @@ class WikiText(TokenisedTask):
 
     @cached_property
     def _sources(self) -> dict[str, files.TextFile]:
+        """The file of each split, for source=files."""
         return files.find_splits(self.path, self.corpus, self.form)
 
     @cached_property
     def _hub(self) -> Any:
+        """The loaded data set, for source=datasets."""
         return files.load_hub(self.path, self.corpus, self.form)
 
     @property
@@ -297,8 +300,8 @@ def article_starts(
     """
     ends = np.flatnonzero(tokens == line_end)
     starts = np.concatenate(([0], ends + 1))[:-1]
-    long = ends - starts >= 3
-    starts, ends = starts[long], ends[long]
+    has_title = ends - starts >= 3  # a title has a word between two signs
+    starts, ends = starts[has_title], ends[has_title]
     titles = (tokens[starts] == sign) & (tokens[starts + 1] != sign)
     titles &= (tokens[ends - 1] == sign) & (tokens[ends - 2] != sign)
     # The line before is empty if two line ends precede this line.

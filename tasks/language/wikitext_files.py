@@ -154,6 +154,7 @@ def _instructions(root: Path, corpus: WikiTextCorpus, form: WikiTextForm) -> str
 
 
 def _check_public(archive: Path, wanted: str) -> None:
+    """Raise `BadData` unless the archive has the hash `wanted`."""
     digest = remembered_sha256(archive)
     if digest != wanted:
         raise BadData(
@@ -191,6 +192,7 @@ def identities(sources: Mapping[str, TextFile]) -> dict[str, str]:
 
 
 def _where(source: TextFile) -> str:
+    """Return the path of a text, and its name in an archive, for messages."""
     return f"{source.path}{f', {source.member}' if source.member else ''}"
 
 
@@ -275,7 +277,7 @@ def sample() -> dict[str, bytes]:
     words = sample_text(SAMPLE_BYTES).split()
     parts: dict[str, list[list[bytes]]] = {split: [] for split in SPLITS}
     for number, first in enumerate(range(0, len(words), SAMPLE_WORDS)):
-        article = number // 10
+        article = number // 10  # ten lines each; of ten articles, one is validation and one test
         lines = parts[{8: "validation", 9: "test"}.get(article % 10, "train")]
         if number % 10 == 0:
             lines += [[], [b"=", words[first], b"="], []]

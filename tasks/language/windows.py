@@ -41,6 +41,7 @@ def evaluation_windows(tokens: int, *, length: int, stride: int) -> Windows:
             windows do not overlap, and the last one may be shorter.
     """
     predictions = tokens - 1
+    # Windows end `stride` apart, the last one with the text.
     ends = np.minimum(np.arange(length, predictions + stride, stride, dtype=np.int64), predictions)
     if predictions <= length:
         ends = np.array([predictions], np.int64)
@@ -76,6 +77,7 @@ def drawn_lengths(
         seed: Seed of the draws.
     """
     least = min(LEAST_DRAWN, length)
+    # Three words for each window, if all have the least length.
     words = random_words(Draw.lengths, seed, 3 * (tokens // least))
     half, radius, angle = ((words >> np.uint64(11)) * 2.0**-53).reshape(3, -1)
     normal = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)  # Box-Muller
@@ -134,5 +136,5 @@ def lanes(tokens: int, *, length: int, rows: int, whole: bool, seed: int = 0) ->
     steps = -(-per_lane // length)
     starts = (edges[:-1] + length * np.arange(steps, dtype=np.int64)[:, None]).ravel()
     ends = np.tile(edges[:-1] + per_lane if whole else edges[1:], steps)
-    lengths = np.clip(ends - starts, 0, length)
+    lengths = np.clip(ends - starts, 0, length)  # 0 if a lane is shorter than others
     return Windows(starts, lengths, lengths)

@@ -138,6 +138,7 @@ class Words:
 
     @cached_property
     def _words(self) -> list[bytes]:
+        """The word of each id; its count, after the last blank of a line, is not needed."""
         return [
             line.rpartition(b" ")[0]
             for line in vocabulary_cache.read_verified(self._file).splitlines()

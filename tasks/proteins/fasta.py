@@ -78,6 +78,7 @@ class Cleaning:
         return letters
 
     def _where(self, number: int, name: str) -> str:
+        """Return the place of a record in messages."""
         return f"record {number:,} ({short(name) or 'without a name'})"
 
     def _wrong_letter(self, text: str, number: int, name: str) -> BadData:

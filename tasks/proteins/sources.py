@@ -103,6 +103,7 @@ def sample() -> Iterator[ProteinRecord]:
     numbers = iter(random_words(Draw.sample, 0, 400 * SAMPLE_SEQUENCES).tolist())
 
     def residues(number: int) -> bytes:
+        """Return `number` random residues."""
         # The smaller of two random numbers makes early letters frequent, and the last five rare.
         return bytes(LETTERS[min(next(numbers) % 25, next(numbers) % 25)] for _ in range(number))
 

@@ -46,6 +46,7 @@ class Splitter:
     """
 
     def __init__(self, *, validation: float, test: float, held_out: Container[bytes] = ()) -> None:
+        # Ends of the test and of the validation split among the hashes' first 64 bits.
         self.edges = round(test * 2**64), round((test + validation) * 2**64)
         self.held_out = held_out
 

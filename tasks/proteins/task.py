@@ -215,6 +215,7 @@ class Proteins(RowsTask, LanguageTask):
         )
 
     def _regime_name(self) -> str:
+        """Return what is predicted, from which form and of which test split, as tables print it."""
         text = "masked residues" if self.objective is Objective.masked else "next residue"
         if self.form is ProteinForm.concatenated:
             text = f"concatenated, {self.regime_text}"
@@ -251,6 +252,7 @@ class Proteins(RowsTask, LanguageTask):
 
     @property
     def _reading(self) -> type[RowsTask] | type[LanguageTask]:
+        """The base class whose methods read the data in this form."""
         return RowsTask if self.form is ProteinForm.single else LanguageTask
 
     def examples(self, split: str) -> int:
@@ -366,4 +368,5 @@ def residues_alone(batch: Batch) -> Batch:
 
 
 def _wrapped(text: str) -> str:
+    """Return `text` in lines of `LINE` residues."""
     return "\n".join(text[first : first + LINE] for first in range(0, len(text), LINE))

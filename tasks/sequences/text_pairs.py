@@ -89,6 +89,7 @@ class TextPairs(RowsTask):
         )
         self.columns = (source_text, target_text)
         self.cuts = (source_length, target_length)
+        # A stored target has an end token in addition to its bytes.
         self.max_length, self.bucket_batches = max(self.cuts) + 1, bucket_batches
 
     @cached_property

@@ -204,6 +204,7 @@ class Pathfinder(GrayTask):
         return self.facts_of(spec)
 
     def _source_name(self) -> str:
+        """Return the source as rows print it; for files, also their copy and last two folders."""
         if self.path is not None:
             name = arena.copy_of(self.path) + "/".join(self.path.parts[-2:])
             return f"files: {name}{MARK if self.partial else ''}"
@@ -269,6 +270,7 @@ class Pathfinder(GrayTask):
             (self.style, self.data_seed, range(start, min(start + BLOCK, first + number)))
             for start in range(first, first + number, BLOCK)
         )
+        # Few pictures are drawn sooner than other processes start.
         processes = self.processes if number > 4 * BLOCK else 1
         with tqdm(desc=f"{split} pictures", total=number, unit="picture", disable=None) as bar:
             for pixels, labels in in_order(_draw_pictures, jobs, processes):
@@ -344,7 +346,7 @@ class Pathfinder(GrayTask):
         ]
 
     def _disc(self) -> UInt8[np.ndarray, "d d"]:
-        """Return the gray levels of one disc."""
+        """Return the gray levels of one disc, drawn in the middle of a picture to be whole."""
         radius, side = self.style.marker_radius, self.style.side
         return pathfinder_ink.disc((side // 2, side // 2), radius, side)[1]
 

@@ -68,7 +68,7 @@ def straightest(picture: TracedPicture) -> bool:
     """
     dashes = [dash for snake in picture.snakes for dash in snake]
     begin, finish = picture.marks
-    path = [min(dash for dash in dashes if dash.tail == begin)]
+    path = [min(dash for dash in dashes if dash.tail == begin)]  # if several, any fixed one
     while len(path) < picture.style.contour:
         last = path[-1]
         candidates = [d for d in dashes if d not in path and follows(picture, last, d)]
