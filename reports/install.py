@@ -37,6 +37,7 @@ def install(source: Path, folder: Path, names: Sequence[str]) -> None:
     manifest = folder / MANIFEST
 
     def write_manifest(files: set[str]) -> None:
+        """Replace the manifest in one step by one that lists `files`."""
         draft = source / MANIFEST
         draft.write_text(json.dumps({"files": sorted(files)}, indent=1) + "\n", encoding="utf-8")
         draft.replace(manifest)

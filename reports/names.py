@@ -69,6 +69,7 @@ def last_words(name: str) -> str:
 
 
 def _without(name: str, beginnings: Sequence[str]) -> str:
+    """Return a name without each of `beginnings` that it starts with, in their order."""
     for beginning in beginnings:
         name = name.removeprefix(beginning)
     return name

@@ -145,6 +145,7 @@ class _Draft:
         ]
 
     def _existing_forms(self, file: str, endings: Sequence[str]) -> tuple[str, ...]:
+        """Return those of `endings` with which a file was written."""
         return tuple(form for form in endings if (self.folder / f"{file}.{form}").exists())
 
 

@@ -27,6 +27,7 @@ def fit_stem(file: str) -> str:
     if len(file.encode()) <= _LONGEST_NAME:
         return file
     digest = hashlib.sha256(file.encode()).hexdigest()[:12]
+    # The plus sign and the hash take 13 bytes.
     return f"{file.encode()[: _LONGEST_NAME - 13].decode(errors='ignore')}+{digest}"
 
 

@@ -26,6 +26,7 @@ MODE = "step"
 GIGABYTE = 1e9
 ON_TPU = "published, on TPUs"
 _ROUND = ("1K", "2K", "3K", "4K")
+"""Titles of the lengths of published numbers, in their order."""
 
 
 def arena_points(runs: ProtocolRuns) -> Iterator[tuple[ComparableRows, list[CostPoint]]]:
@@ -130,6 +131,7 @@ def _steps_entry(point: CostPoint | None, reference: str, is_reference: bool) ->
 
 
 def _batch(point: CostPoint) -> dict[str, int | str]:
+    """Return the fact about a point's batch size; "" if it is unknown."""
     return {"batch_size": point.batch_size or ""}
 
 

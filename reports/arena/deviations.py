@@ -42,7 +42,10 @@ def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table
 def _deviation_lines(
     runs: ProtocolRuns, sentences: Sentences
 ) -> list[tuple[str, str, tuple[Entry, ...]]]:
-    """Return a line for each differing setting: those of the protocol's file, then the user's."""
+    """Return a line for each differing setting: those of the protocol's file, then the user's.
+
+    Settings of models that the source did not train are last; a number in the key gives this order.
+    """
     grouped: dict[tuple[int, str, str], list[Mapping[Any, Any]]] = {}
     cells = runs.rows.drop_duplicates(["cell", "line"])
     for row in cells[["cell", "family", "task", "labels", "unlike", "shared"]].to_dict("records"):
@@ -60,6 +63,8 @@ def _deviation_lines(
 
 
 def _deviation_entries(text: str, rows: Sequence[Mapping[Any, Any]]) -> tuple[Entry, ...]:
+    """Return what differs, and the tasks and models of `rows`, in the order of the paper."""
+    # A task that the paper lacks has no place in `TASKS`, and is last.
     tasks = sorted({str(row["task"]) for row in rows}, key=lambda t: ([*TASKS, t].index(t), t))
     models = sorted({str(row["family"]) for row in rows}, key=place)
     return (Entry(text=text), Entry(text=", ".join(tasks)), Entry(text=", ".join(models)))

@@ -41,6 +41,7 @@ class PublishedCost:
 
 @cache
 def _registry() -> Mapping[str, Any]:
+    """Return the content of `published.yaml`, whose keys are `scores` and `costs`."""
     text = resources.files("lra.reports.arena").joinpath("published.yaml").read_text("utf-8")
     registry: Mapping[str, Any] = yaml.safe_load(text)
     return registry

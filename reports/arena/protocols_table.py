@@ -71,6 +71,7 @@ def _score_entry(scores: ArenaScores, line: ArenaLine, task: str) -> Entry:
 
 
 def _average_entry(scores: ArenaScores, line: ArenaLine, rule: AverageRule) -> Entry:
+    """Return the average of a model without notes; a dash if a task was not run."""
     if rule.name not in scores.averages:
         return absent()
     return replace(scores.average(line.name, rule), notes=())

@@ -178,6 +178,7 @@ def _caption(
 
 
 def _average_sentence(rule: AverageRule) -> str:
+    """Return the sentence of the caption that explains an average."""
     counts = (
         "" if rule.failure is None else f", where FAIL on Path-X counts as {100 * rule.failure:g}"
     )

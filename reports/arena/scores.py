@@ -188,6 +188,7 @@ def _baseline_titles(baselines: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _arena_line(row: Mapping[Hashable, Any]) -> ArenaLine:
+    """Return the model that a row of scores belongs to."""
     return ArenaLine(
         name=str(row["line"]),
         family=str(row["family"]),
@@ -197,6 +198,7 @@ def _arena_line(row: Mapping[Hashable, Any]) -> ArenaLine:
 
 
 def _sort_key(line: ArenaLine) -> tuple[Any, ...]:
+    """Return the sort key of a line: the order of the style, then that of the paper."""
     rank = current_style().rank(line.name)
     return (rank, place(line.family), line.changed, line.start, line.name)
 
@@ -207,6 +209,7 @@ def _best_score(rows: pd.DataFrame) -> Entry:
         return entry(rows, ACCURACY)
     by_length = {n: rows[rows["length"] == n] for n in sorted({int(n) for n in rows["length"]})}
     scores = {n: _score_at_length(length_rows) for n, length_rows in by_length.items()}
+    # A length without a score is the best only if none has one.
     best = max(scores, key=lambda n: -1.0 if (value := scores[n].value) is None else value)
     best_score = scores[best]
     sizes = by_length[best]["parameters"].dropna()
@@ -228,6 +231,7 @@ def _score_at_length(rows: pd.DataFrame) -> Entry:
     if len(changes) > 1:
         why = f"{len(changes)} models with different changed options share this name: report one "
         return Entry(text="ambiguous", status=AMBIGUOUS, notes=(f"{why}sweep at a time",))
+    # Runs of a scale all have changed options; the caption says so.
     if changes[:1] != [""] and changes and not rows["scale"].any():
         score = replace(score, notes=(*score.notes, f"changed: {changes[0]}"))
     if score.status == Status.unsupported:
@@ -252,6 +256,7 @@ def _score_at_length(rows: pd.DataFrame) -> Entry:
 
 
 def _percent(value: float) -> str:
+    """Return an accuracy from 0 to 1 as printed, in percent."""
     return f"{ACCURACY.factor * value:.{ACCURACY.digits}f}"
 
 

@@ -211,6 +211,7 @@ def _best_side(numbers: Numbers, sides: Sequence[Side]) -> Side:
 
 
 def _rows(numbers: Numbers, place: Place, side: Side) -> list[Row]:
+    """Return the rows of a side at a place."""
     return [row for cell, row in numbers.places[place].items() if cell in side.cells]
 
 
@@ -295,6 +296,7 @@ def _line_at(numbers: Numbers, place: Place, task: str, first: Side, second: Sid
             task=task, notes=(f"the two sides share no pair of runs at {task}: {results}", *notes)
         )
     if len(shared) < max(len(of_first), len(of_second)):
+        # The slice of 's' is empty for a single pair.
         notes.append(
             f"only {len(shared)} pair{'s'[: len(shared) - 1]} of runs can be compared: {results}"
         )

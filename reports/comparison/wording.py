@@ -244,6 +244,7 @@ def _entries_by_column(numbers: Numbers, line: Line) -> dict[str, Entry]:
     """Return the entries of a line of the table, by the keys of their columns."""
 
     def number(value: float | None, text: str = "", **more: Any) -> Entry:
+        """Return the entry of a number, printed as `text` if this is not empty; a dash for None."""
         if value is None:
             return absent()
         return Entry(text=text or numbers.text(value), value=value, **more)

@@ -99,6 +99,7 @@ def _search_entries(config: Mapping[str, Any]) -> dict[str, Any]:
 
     They are stored as a text, `SEARCH/STUDY/TRIAL/RUNG`; {} if the training is from no search.
     """
+    # A final training stores the trial whose options it has, without a rung.
     tuned = (config.get("runner") or {}).get("tuned")
     text = (config.get("about") or {}).get("trial") or f"{tuned}/"
     if (match := re.fullmatch(r"(.+)/(\d+)/(\d+)/([\d.]*)", str(text))) is None:

@@ -88,7 +88,7 @@ def _group_key(cell: str, part: Sequence[Row], about: Mapping[str, Any]) -> str:
 
 def _plan_run(part: Sequence[Row], sweep: str, cells: Mapping[str, Mapping[str, Any]]) -> RunPlan:
     """Return the plan of one run of the dashboard from the rows of its runs of lra."""
-    first_rows = {str(row.cell): row for row in reversed(part)}
+    first_rows = {str(row.cell): row for row in reversed(part)}  # of equal keys, the last one stays
     members = list(dict.fromkeys(str(row.cell) for row in part))
     about = [cells.get(cell, {}) for cell in members]
     base = next((str(row.name) for row in part if not is_baseline(row.model)), BASELINES)
@@ -130,6 +130,7 @@ def _plan_run(part: Sequence[Row], sweep: str, cells: Mapping[str, Mapping[str, 
 
 
 Lines = dict[int, dict[str, float]]
+"""Values by key, at each length or optimiser step."""
 
 
 def _split_values(part: Sequence[Row]) -> tuple[Lines, Lines, dict[str, float]]:

@@ -94,7 +94,7 @@ class Runs:
 
 
 class WandbRun:
-    """A run of W&B."""
+    """A run of W&B, which opens without the variables of the environment that would change it."""
 
     def __init__(
         self, target: RunTarget, run: str, about: Description, *, curve: bool, resumed: bool = False

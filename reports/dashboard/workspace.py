@@ -72,6 +72,7 @@ def script(*, sweep: str | None, project: str, entity: str | None) -> str:
     """
 
     def quote(*names: str) -> str:
+        """Return names as arguments of a call in the script."""
         return ", ".join(map(json.dumps, names))
 
     metrics = (("time", ""), (keys.SPEEDUP, "sdpa"), ("peak_tensor_bytes", ""))

@@ -103,7 +103,7 @@ def _scale_axes(axes: Axes, drawn: pd.DataFrame) -> None:
     low, high = float(speeds.min()) / 1.5, float(speeds.max()) * 1.5
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    narrow = high / low < 40
+    narrow = high / low < 40  # too few powers of ten for ticks; 2 and 5 get some, too
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
@@ -117,6 +117,7 @@ def _scale_axes(axes: Axes, drawn: pd.DataFrame) -> None:
 def _draw_size_legend(axes: Axes, most: float) -> None:
     """Draw a legend of areas next to the plot, with powers of two up to `most` bytes."""
     top = 2.0 ** math.floor(math.log2(most))
+    # A quarter of the memory is half of the diameter.
     sizes = [top / 4**i for i in range(3) if _diameter(top / 4**i, most) > _SMALLEST]
     handles = [
         Line2D([], [], linestyle="none", marker="o", markersize=_diameter(size, most),
@@ -131,6 +132,7 @@ def _draw_size_legend(axes: Axes, most: float) -> None:
 
 
 def _size_text(size: float) -> str:
+    """Return a number of bytes in the largest unit of which there is at least one."""
     for unit, least in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= least:
             return f"{size / least:g} {unit}"

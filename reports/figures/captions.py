@@ -33,6 +33,7 @@ class Caption:
         plain, latex = folder / f"{stem}.caption.txt", folder / f"{stem}.caption.tex"
         plain.write_text("\n".join(self.sentences()) + "\n", encoding="utf-8")
         words = prose(" ".join(self.sentences()))
+        # LaTeX prints the short caption in a list of figures.
         short = f"[{{{escape_latex(self.title)}}}]" if self.title else ""
         latex.write_text(f"\\caption{short}{{{words}}}\n\\label{{fig:{stem}}}\n", encoding="ascii")
         return [plain, latex]

@@ -139,7 +139,10 @@ def _look_numbers(models: Sequence[str]) -> dict[str, int]:
 
 
 def _look(number: int) -> Look:
-    """Return the look with a number; from `_SLOTS` on, markers and dashes are shifted."""
+    """Return the look with a number; from `_SLOTS` on, markers and dashes are shifted.
+
+    The shifts 5 and 7 have no common divisor with the 12 slots, so combinations repeat late.
+    """
     turn, slot = divmod(number, _SLOTS)
     colors = current_style().style.palette or PALETTE
     return Look(
@@ -172,6 +175,7 @@ def style() -> Iterator[None]:
 
 @cache
 def _default_parameters() -> dict[Any, Any]:
+    """Return the parameters of matplotlib in the file `lra.mplstyle`."""
     with resources.as_file(resources.files("lra.reports.figures") / "lra.mplstyle") as path:
         return dict(rc_params_from_file(path, use_default_template=False))
 
@@ -192,6 +196,7 @@ class ReportFigure(Figure):
     """The legend as a separate picture; None if the picture has it."""
 
     def _repr_png_(self) -> bytes:
+        """Return the picture as PNG; notebooks call this."""
         data = BytesIO()
         with style():
             self.savefig(data, format="png", metadata={"Software": None})

@@ -109,6 +109,7 @@ def _plot_grid(
 
 
 def _set_size(grid: Sheet) -> None:
+    """Give all plots their size, each in the middle of a figure three times as large."""
     # all plots overlap here, but have their final size, which decides their ticks
     grid.figure.set_size_inches(3 * grid.plot[0], 3 * grid.plot[1])
     for axes in grid.axes:
@@ -230,9 +231,11 @@ def _measure(grid: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, 
 
 
 Line = tuple[str, float, str, str]
+"""A line of text, the size of its letters in points, their weight and colour."""
 
 
 def _height(lines: Iterable[Line]) -> float:
+    """Return the height of some lines in inches; a line takes 1.42 times the size of a letter."""
     return sum(1.42 * size / 72 for _, size, _, _ in lines)
 
 

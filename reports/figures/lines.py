@@ -72,6 +72,7 @@ class LineDrawing:
         )  # fmt: skip
 
     def _with_axes(self, data: pd.DataFrame) -> pd.DataFrame:
+        """Return data with the columns of both axes under the names that `draw_line` reads."""
         return data.assign(length=data[self.x], value=data[self.y])
 
     def _draw(self, axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
@@ -100,6 +101,7 @@ class LineDrawing:
         values = values[np.isfinite(values)]
         if values.size:
             low, high = 0.0 if self.from_zero else float(values.min()), float(values.max())
+            # Equal values get a margin of 5 % of themselves.
             margin = 0.06 * (high - low) or 0.05 * max(abs(high), 1.0)
             share, _ = strip(drawn[drawn["value"].isna()]["model"].nunique())
             low -= 0.0 if self.from_zero else margin

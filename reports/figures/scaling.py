@@ -85,6 +85,7 @@ def line_records(
 
 
 def _fit_line(lengths: Sequence[int], costs: Sequence[Value]) -> PowerLaw | None:
+    """Return the fitted growth of a line; None if fewer than two of its numbers count."""
     # zeros have no logarithm; the state of a model may have 0 bytes
     points = [(n, c) for n, c in zip(lengths, costs, strict=True) if c.value and not c.uncertain]
     return fit_values(points) if len(points) > 1 else None
@@ -205,11 +206,15 @@ def _label(name: str, measured: pd.DataFrame) -> str:
         lengths = len(measured) - len(rows_with_mark(measured, UNCERTAIN))
         why = f"({lengths} lengths)" if lengths < FEWEST else interval
         return f"{name}  {UNRESOLVED} {why}"
+    # Adding 0.0 makes 0.00 of -0.00.
     return f"{name}  {round(float(first['exponent']), 2) + 0.0:.2f} {interval}"
 
 
 def strip(count: int) -> tuple[float, float]:
-    """Return the heights of `count` lines of crosses and of one, as fractions of the plot's."""
+    """Return the heights of `count` lines of crosses and of one, as fractions of the plot's.
+
+    The lines and their margin, 0.03, take at most half of the plot.
+    """
     if not count:
         return 0.0, _STRIP
     share = min(0.5, 0.03 + _STRIP * count)
@@ -228,7 +233,7 @@ def draw_crosses(
     _, step = strip(len(names))
     figure = axes.figure
     assert isinstance(figure, Figure)
-    room = step * axes.bbox.height / figure.dpi >= _NAME * 1.2 / 72
+    high_enough = step * axes.bbox.height / figure.dpi >= _NAME * 1.2 / 72
     for i, name in enumerate(names):
         lengths = absent[absent["model"] == name]["length"].astype(float)
         height = 0.975 - step * i
@@ -242,7 +247,7 @@ def draw_crosses(
             xytext=(-6, 0), textcoords="offset points", ha="right", va="center", size=_NAME,
             color=DARK,
         )  # fmt: skip
-        if not room or step < _STRIP or text.get_window_extent().x0 < axes.bbox.x0 + 2:
+        if not high_enough or step < _STRIP or text.get_window_extent().x0 < axes.bbox.x0 + 2:
             text.remove()
 
 
@@ -285,6 +290,7 @@ def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = Tr
     length_count = data["length"].nunique()
 
     def models_at_lengths(rows: pd.DataFrame) -> str:
+        """Return the models in `rows` and their lengths; models with equal lengths are together."""
         by_lengths: dict[str, list[str]] = {}
         for model, part in rows.groupby("model", sort=False):
             lengths = [f"{n:,}" for n in part["length"].unique()]

@@ -29,6 +29,7 @@ def step_axis(axes: Axes, _: Sequence[int] = ()) -> None:
 
 def class_axis(axes: Axes, _: Sequence[int] = (), *, base: int) -> None:
     """Make the horizontal axis logarithmic with ticks at powers of `base`, and at 0."""
+    # With this `linscale`, 1 is as far from 0 as from `base`.
     axes.set_xscale("symlog", base=base, linthresh=1, linscale=1 - 1 / base)
     axes.xaxis.set_major_locator(SymmetricalLogLocator(base=base, linthresh=1))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -45,7 +46,7 @@ def _ticks(lengths: Sequence[int]) -> list[int]:
 
 
 def seconds(value: float) -> str:
-    """Return a time as a label of an axis, as in "20 ms"."""
+    """Return a time as a label of an axis, as in "20 ms"; a unit begins a little below 1 of it."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size * 0.9999:
             return f"{value / size:g} {unit}"

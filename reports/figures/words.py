@@ -47,11 +47,13 @@ def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int 
 
 
 def _pieces(text: str) -> list[str]:
+    """Return the parts of a text after which a line may break."""
     # A line never breaks after a comma within a number, or after an opening bracket.
     return re.findall(r"(?:[^ ,/=_)\-]|,(?=\d))*(?:[,/=_)\-]+ *| +|$)", text)
 
 
 def _widths(line: str, size: float, bold: bool) -> Callable[[int], float]:
+    """Return a function from a number of letters to the width of the line's beginning in inches."""
     return lambda letters: width_of(line[:letters], size, bold=bold)
 
 
@@ -71,11 +73,13 @@ def _advance(letter: str, bold: bool, families: tuple[str, ...]) -> float:
         if ord(letter) in _charmap(family):
             break
     font.set_size(100, 72)
+    # Widths are in units of 2^-16 points, for letters of 100 points.
     return float(font.load_char(ord(letter)).linearHoriAdvance) / 65536 / 100
 
 
 @cache
 def _charmap(family: str) -> frozenset[int]:
+    """Return the code points of the letters that a font has."""
     return frozenset(get_font(findfont(FontProperties(family=family))).get_charmap())
 
 

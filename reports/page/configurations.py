@@ -124,6 +124,7 @@ def _flatten(node: Mapping[str, Any], beginning: str, pairs: list[tuple[str, str
 
 
 def _value_text(value: Any) -> str:
+    """Return a value as YAML spells it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -91,6 +91,7 @@ def markdown(
 
 
 def _markdown(section: ReportSection) -> list[str]:
+    """Return the lines of a section: its table, or its picture and text, and links to its files."""
     links = ", ".join(f"[{section.file}.{form}]({section.file}.{form})" for form in section.forms)
     if section.table is not None:
         return [to_markdown(section.table), f"Files: {links}"]
@@ -194,6 +195,7 @@ def _tiles(frame: pd.DataFrame) -> list[tuple[str, str]]:
 def _machine(
     frame: pd.DataFrame, accounts: Mapping[str, CellAccount]
 ) -> list[tuple[str, list[str]]]:
+    """Return each fact about machines and versions with its values, for a table of the page."""
     columns = ("hardware", "device", "precision", "threads", "schema", "fingerprint")
     settings = [(name, sorted({as_text(v) for v in frame[name].unique()})) for name in columns]
     return [*settings, *environment_table(accounts)]

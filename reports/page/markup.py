@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 @cache
 def _environment() -> "Environment":
+    """Return what fills the templates: it escapes values, and refuses missing ones."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(

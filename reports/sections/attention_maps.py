@@ -75,6 +75,7 @@ def map_table(data: pd.DataFrame) -> Table:
 
 
 def _layers(data: pd.DataFrame) -> dict[str, str]:
+    """Return the measured layers by title; if all runs failed, one line for their reason."""
     layers = sorted({*data["layer"][data["title"] != ""]}, key=int)
     return {f"layer {layer}": layer for layer in layers} or {ALL: ""}
 

@@ -66,7 +66,7 @@ def _handles(regions: Collection[str]) -> list[Artist]:
 
 def _draw_masses(axes: Axes, data: pd.DataFrame) -> None:
     """Draw the buckets of each region side by side, as bars over layers and points of layers."""
-    first, ticks = 0, []
+    first, ticks = 0, []  # `first`: the place of the region's first bar, from the left
     for region in REGIONS:
         part = data[data["region"] == region]
         buckets = sorted({int(bucket) for bucket in part["bucket"]})

@@ -171,6 +171,7 @@ def _task_words(place: Place) -> str:
 
 
 def _variant_score(variant: "pd.Series[Any]") -> Entry:
+    """Return the score of a variant; a note names the metric unless it is accuracy."""
     if variant["status"] != "ok":
         return failure_entry(variant)
     if pd.isna(variant["metric"]):
@@ -206,7 +207,7 @@ def compression_figure(data: pd.DataFrame) -> Figure:
     methods = sorted({str(m) for m in data["method"][data["stage"] != TRAINED]})
     colors = {method: PALETTE[1 + i % (len(PALETTE) - 1)] for i, method in enumerate(methods)}
     smaller = data[["dense", "sparse"]].astype(float).min(axis=1) / 1024
-    millions = data["flops"].astype(float) / 2e6
+    millions = data["flops"].astype(float) / 2e6  # a multiply-add is 2 operations
     panels = [
         ((f"{place[-1]}, {_task_words(place)}", ""), part.assign(x=part[label], along=label))
         for place, part in by_place(

@@ -71,6 +71,7 @@ def context_data(rows: pd.DataFrame) -> pd.DataFrame:
         for name in model_order([str(n) for n in part["model"]]):
             of_model = part[part["model"] == name]
             for context in contexts:
+                # a failed run has no context, and counts at each one
                 at_context = of_model[of_model["context"].isin((context, np.nan))]
                 if at_context.empty:  # only other models were measured at this context
                     continue
@@ -264,6 +265,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     lines = sorted(set(data["model"]))
 
     def draw(page: pd.DataFrame, looks: dict[str, Look]) -> Figure:
+        """Draw with the report's looks, or with new ones if lines have longer names than models."""
         return context_figure(page, looks if set(lines) <= set(looks) else looks_of(lines))
 
     text = "scores of the same tokens against the number of tokens before them"

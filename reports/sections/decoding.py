@@ -237,7 +237,7 @@ def _finding(data: pd.DataFrame, points: Sequence[DecodePoint], quantity: str) -
         return ""
     length = max(n for n, _ in times.index)
     gains = times.loc[length]["recompute"].astype(float) / times.loc[length]["state"].astype(float)
-    if gains.min() < 1.05:
+    if gains.min() < 1.05:  # too small to be a finding
         return ""
     text = " to ".join(dict.fromkeys(significant(gain, 2) for gain in (gains.min(), gains.max())))
     return (

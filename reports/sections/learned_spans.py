@@ -40,7 +40,10 @@ def _operations_entry(data: pd.DataFrame, metric: str, *, share: bool = False) -
 def _pair_of_columns(
     metric: str, title: str, number: int
 ) -> tuple[tuple[Column, partial[Entry]], ...]:
-    """Return the columns of operations, and of their ratio to full spans, with their functions."""
+    """Return the columns of operations, and of their ratio to full spans, with their functions.
+
+    `number` is the place of the first in the table; it begins the keys, so that they differ.
+    """
     ratio = Column(title="× full spans", key=f"{number + 1} × full spans")
     return (
         (Column(title=title, key=f"{number} {title}"), partial(_operations_entry, metric=metric)),

@@ -113,6 +113,7 @@ def _panel_records(rows: pd.DataFrame, mode: str, quantity: str) -> Iterator[dic
 
 
 def _merged_value(records: Sequence[dict[Any, Any]]) -> Value:
+    """Return the value over seeds, without a number if several configurations share a name."""
     rows = [{str(key): value for key, value in record.items()} for record in records]
     return ambiguous([], rows) or merge(rows)
 
@@ -128,6 +129,7 @@ def _axis_label(data: pd.DataFrame) -> tuple[str, float]:
 
 
 def _draw_ideal(axes: Axes, data: pd.DataFrame) -> None:
+    """Draw a line at efficiency 1, with room above it; other quantities have no ideal."""
     if data["quantity"].iloc[0] == "scaling_efficiency":
         axes.axhline(1.0, color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
         axes.set_ylim(top=max(axes.get_ylim()[1], 1.08))

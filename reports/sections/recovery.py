@@ -64,6 +64,7 @@ def _panel_keys(data: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _selected(data: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
+    """Return the data of one panel; `key` is from `_panels`."""
     part: pd.DataFrame = data[(data[[*TASK, "model"]] == list(key)).all(axis=1)]
     return part
 
@@ -124,10 +125,12 @@ def _draw_starts(
     handles = {}
 
     def add_handle(label: str, **look: Any) -> dict[str, Any]:
+        """Add a handle to the legend; return `look`, with which the line is drawn as well."""
         handles[label] = Line2D([], [], label=label, **look)
         return look
 
     def draw_curve(label: str, line: pd.DataFrame, **look: Any) -> None:
+        """Draw means over seeds, and a band of extremes if there are several seeds."""
         steps = line["step"].astype(float)
         values = line[["value", "low", "high"]].astype(float) * measure.factor
         look_of_line = add_handle(label, markersize=3.5, linewidth=1.3, **look)

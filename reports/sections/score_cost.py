@@ -30,6 +30,7 @@ from lra.reports.tables.scores import TASK, score_of
 _NAMED = 5
 """The most models that a title names."""
 _COUNTED = ("task", "task_version", "source", "length")
+"""Columns that decide the multiply-adds of a model."""
 
 
 class _Cost(NamedTuple):
@@ -169,6 +170,7 @@ def score_cost_figure(
 
 
 def _front_models(part: pd.DataFrame, cost: _Cost) -> list[str]:
+    """Return the models that no other model beats in both score and cost, the cheapest first."""
     higher = score_of(str(part["metric"].iloc[0])).higher
     return front(part, cost.column, "score", higher=higher)
 
@@ -214,6 +216,7 @@ def _scale_costs(axes: Axes, numbers: "pd.Series[float]", cost: _Cost) -> None:
 def _make_section(
     name: str, cost: _Cost, data: Callable[[pd.DataFrame], pd.DataFrame], text: str
 ) -> Section:
+    """Return the section of one cost, whose figure is made from `data`; `text` describes it."""
     draw = partial(score_cost_figure, cost=cost)
     part = PagesPart(name, cost.title, text, draw, panel=cost.panel, number="score")
     return Section(name=name, heading=cost.title, data=data, figure=part)

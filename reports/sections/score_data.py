@@ -23,7 +23,7 @@ def score_data(rows: pd.DataFrame) -> pd.DataFrame:
         `low` and `high` (the ends of its interval, or NaN), `seeds`, `status` and `reason`.
     """
     records = []
-    for split in splits(rows)[:1] or ["test"]:
+    for split in splits(rows)[:1] or ["test"]:  # a single split, test if it has scores
         language_tasks: set[str] = set()
         for score in (*LANGUAGE, ACCURACY):
             final = final_scores(rows, split, score)

@@ -80,6 +80,7 @@ def _ordered_labels(part: pd.DataFrame, size: float) -> dict[str, str]:
     baselines = dict(zip(part["model"], part["baseline"], strict=True))
     sign = -1 if score_of(str(part["metric"].iloc[0])).higher else 1
     scores = dict(zip(part["model"], sign * part["score"], strict=True))
+    # Highlighted models do not precede others here: both have the rank after `order`.
     ranks = {n: min(current_style().rank(n), len(current_style().style.order)) for n in baselines}
     sort_keys = {n: (bool(baselines[n]), ranks[n], scores[n]) for n in baselines}
     order = sorted(model_order([*baselines]), key=sort_keys.__getitem__)

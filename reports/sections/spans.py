@@ -70,6 +70,7 @@ def _draw_spans(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[
     handles = {}
     for number, name in enumerate(names):
         look = looks[name]
+        # The models share 0.7 of the width of a column.
         offset = 0.7 * ((number + 0.5) / len(names) - 0.5)
         of_model = data[data["model"] == name]
         is_head = of_model["head"] != ALL
@@ -95,6 +96,7 @@ def _draw_spans(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[
     top = float(data["span"].max())
     powers = [0.0, *(2.0**power for power in range(int(np.ceil(np.log2(max(1.0, top)))) + 1))]
     axes.set_ylim(-0.15, powers[-1] * 1.2)
+    # Ticks are at 0 and at no more than eight powers of two.
     axes.set_yticks(powers[:1] + powers[1:][:: -(-len(powers[1:]) // 8)])
     axes.set_yticks([], minor=True)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

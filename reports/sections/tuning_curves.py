@@ -58,6 +58,7 @@ class Curve(NamedTuple):
 
     def at_costs(self, budget: str, costs: Array) -> TuningCurve:
         """Return the curve at these `costs`: with the most trials they pay for, at least one."""
+        # 1e-9 is for rounding: a budget of exactly k trials pays for k.
         counts = np.maximum(1, (costs / self.costs[budget] + 1e-9).astype(int))
         return TuningCurve(*(line[np.minimum(counts, len(line)) - 1] for line in self.curve))
 

@@ -115,7 +115,10 @@ def _draw_panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> dict[
 
 
 def _set_axis(axes: Axes, part: pd.DataFrame) -> pd.DataFrame:
-    """Set the horizontal axis; return the points with `x` on it, and whether they are `joined`."""
+    """Set the horizontal axis; return the points with `x` on it, and whether they are `joined`.
+
+    Words are categories, and so are few numbers (three trials for each) that span no decade.
+    """
     few_values = part["x"].nunique() <= min(_MOST_VALUES, len(part) // 3) and not part["log"].all()
     if part["x"].isna().any() or few_values:
         ordered = part.sort_values(["x", "setting"], na_position="last")

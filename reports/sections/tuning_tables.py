@@ -210,10 +210,12 @@ def _count_finished(trials: pd.DataFrame) -> int:
 
 
 def _entry_unless_nan(value: float, text: str) -> Entry:
+    """Return the entry of a number, printed as `text`; a dash for NaN."""
     return absent() if math.isnan(value) else Entry(text=text, value=value)
 
 
 def _number(value: float, score: Score, sign: str = "") -> Entry:
+    """Return the entry of a score as its metric is printed; a dash for NaN."""
     return _entry_unless_nan(value, score.text(value, sign))
 
 
@@ -302,6 +304,7 @@ def window_table(searches: Searches, metric: str) -> Table | None:
         if not better.any():
             text = _number(floor, score).text
             why = f"no trial is better than the baseline {baseline}, {text}, so no trial is good"
+            # One column for the percentage, and three for each option.
             lines.append(_line(arm, *[absent(why)] * (1 + 3 * len(logs))))
             continue
         good = good_trials(drawn, metric) & better

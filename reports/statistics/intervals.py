@@ -172,6 +172,7 @@ def beyond_both_ratios(
 
 
 def _log(value: float) -> float:
+    """Return the natural logarithm; minus infinity for 0."""
     return math.log(value) if value > 0 else -math.inf
 
 

@@ -109,7 +109,7 @@ class Crossover:
             return False
         if self.reach is Reach.never:
             return i.low == math.inf
-        low = i.low or self.shortest
+        low = i.low or self.shortest  # 0: the true end is at or below the shortest length
         return low is not None and i.high <= WIDEST * low
 
     @property
@@ -130,12 +130,14 @@ class Crossover:
         return f"{self.length:,.0f} {self._interval_text()}"
 
     def _interval_text(self) -> str:
+        """Return the interval as a table prints it; "" if there is none."""
         if self.interval is None:
             return ""
         low, high = self.interval.low, self.interval.high
         return f"[{self._end_text(low)}, {self._end_text(high)}]"
 
     def _end_text(self, length: float) -> str:
+        """Return one end of the interval; 0 is printed as the shortest measured length."""
         if length == 0.0:
             return f"≤ {self.shortest:,}"
         return f"{length:,.0f}" if math.isfinite(length) else "∞"
@@ -202,6 +204,7 @@ def _crossing(x: Array, log_ratio: Array) -> Array:
     `x` are log lengths (lengths), and `log_ratio` has shape (rows, lengths).
     """
     above = log_ratio >= 0
+    # `argmax` finds the last True of each row in the reversed row.
     last_above = above.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
     crossings = np.full(above.shape[0], np.inf)
     crossings[~above.any(axis=1)] = 0.0

@@ -191,6 +191,7 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     ]  # fmt: skip
 
     def entry_at(length: int, line: tuple[str, Callable[[CostPoint], Entry]]) -> Entry:
+        """Return the entry of a line, a model and the function of its section, at a length."""
         name, make_entry = line
         point = measured.get((name, length))
         return replace(make_entry(point), cells=point.cells) if point else absent("not run")
@@ -279,6 +280,7 @@ def _rate_entry(point: CostPoint) -> Entry:
 
 
 def _memory_entry(point: CostPoint) -> Entry:
+    """Return the peak memory of a point in MiB."""
     if point.memory.value is None:
         return mark(point.memory)
     size, facts = point.memory.value / MEBIBYTE, {"batch_size": point.batch_size or ""}
@@ -320,6 +322,7 @@ def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover
 
 
 def _crossover_of_ratios(lengths: Sequence[int], ratios: Sequence[Value]) -> Crossover:
+    """Return the crossover by the ratios of one clock, which all have a value."""
     values = [r.value for r in ratios if r.value is not None]
     return crossover(lengths, values, [r.samples for r in ratios])
 
@@ -421,6 +424,7 @@ def fit_values(measured: Sequence[tuple[int, Value]]) -> PowerLaw:
 
 
 def _fit_one_clock(measured: Sequence[tuple[int, Value]]) -> PowerLaw:
+    """Return the power law that fits the values of one clock, which are all known."""
     values = [v.value for _, v in measured if v.value is not None]
     return fit_exponent([n for n, _ in measured], values, [v.samples for _, v in measured])
 

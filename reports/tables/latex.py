@@ -46,9 +46,11 @@ _LETTERS = (
     | {chr(ord("α") + index): rf"$\{name}$" for index, name in enumerate(_GREEK) if name}
 )
 _SIGNS = {"=", ",", "/", ".", r"\_", ":", ";", ")"}
+"""Signs after which a long word may break."""
 LONGEST_WORD = 12
 """The most letters of a word without a place at which a line may break."""
 _RUNNING = "-,?!'`<>"
+"""Letters that LaTeX may join with a neighbour among them into one sign."""
 _TOKEN = re.compile(
     r"\$[^$]*\$|\\[A-Za-z]+\{\}|\\[^A-Za-z]\{[^}]*\}|\\[A-Za-z]\{[^}]*\}|\\.|\{\}|."
 )
@@ -81,6 +83,7 @@ def escape_latex(text: str) -> str:
 
 
 def _escape_letter(letter: str) -> str:
+    """Return LaTeX that prints one letter, or its code for a letter without a command."""
     return _LETTERS.get(letter) or _escape_composed(letter) or f"U+{ord(letter):04X}"
 
 
@@ -89,6 +92,7 @@ def _escape_composed(letter: str) -> str:
     parts = unicodedata.normalize("NFD", letter)
     base, marks = parts[0], parts[1:]
     if len(marks) == 1 and base.isascii() and base.isalpha() and marks[0] in _ACCENTS:
+        # 92 is the backslash: \i and \j are the letters without dots, which an accent replaces.
         return rf"\{_ACCENTS[marks[0]]}{{{rf'{chr(92)}{base}' if base in 'ij' else base}}}"
     shape, _, code = unicodedata.decomposition(letter).partition(" ")
     sign = {"<super>": "^", "<sub>": "_"}.get(shape)
@@ -104,6 +108,7 @@ def breakable(escaped: str) -> str:
     """
 
     def break_word(match: re.Match[str]) -> str:
+        """Return a word with places to break after signs, or every `LONGEST_WORD` letters."""
         word = match[0]
         if len(word) <= LONGEST_WORD:
             return word

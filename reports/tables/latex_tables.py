@@ -116,6 +116,7 @@ def _letters(text: str) -> float:
 
 
 def _stub_width(table: Table, room: _Room) -> float:
+    """Return the approximate width of the first column, in letters."""
     return min(room.stub, max((_letters(r.title) for r in table.rows), default=0.0)) + _GAP
 
 
@@ -182,12 +183,14 @@ def _tabular(
     width = len(columns) + 1
 
     def title(row: TableRow) -> str:
+        """Return the title of a row, bold if highlighted; if titles are long, it may break."""
         text = escape_latex(row.title)
         text = breakable(text) if long else text
         text = rf"\textbf{{{text}}}" if current_style().highlighted(row.title) else text
         return rf"\raggedright {text}" if long else text
 
     def cell(entry: Entry, *, broken: bool) -> str:
+        """Return an entry with its rank and footnotes; if `broken`, its lines may break."""
         marks = ",".join(str(n) for n in table.numbers(entry))
         text = escape_latex(entry.text)
         if entry.rank and ranked:

@@ -126,7 +126,7 @@ class Pivot:
         return table_of(lines, heads, title=self.title, caption=self.caption, stub=self.stub)
 
     def _head(self, place: Sequence[Any], column: Column) -> Column:
-        """Return a column with the name of its place as group."""
+        """Return a column with the name of its place as group; `place[4:]` has the marks."""
         if not place:
             return column
         group = ", ".join([place_title((*place,)), *filter(None, place[4:] if self.marks else ())])

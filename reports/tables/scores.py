@@ -181,6 +181,7 @@ def accuracy_table(
     no_rows = final.iloc[:0]
 
     def line_of(name: str) -> list[Entry]:
+        """Return the entry of a model or baseline in each column."""
         return [
             absent(f"this training has no {_score_in_words(score, split)}")
             if (name, c) in without_score
@@ -357,6 +358,7 @@ def _trainings_without_score(
 
 
 def _score_in_words(score: Score, split: str) -> str:
+    """Return words for a missing score, as in "accuracy on the test split"."""
     return f"{score.title.lower()} on the {split} split"
 
 

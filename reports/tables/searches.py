@@ -142,6 +142,7 @@ class Searches:
         return self._final_scores(self.rows[self.rows["baseline"] != ""])
 
     def _final_scores(self, rows: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+        """Return the final scores among `rows` by metric and split; without any, no rows."""
         pairs = ((m, s) for m in self.trials["metric"].unique() for s in ("test", "validation"))
         no_rows = rows.iloc[:0]
         scores = {(m, s): final_scores(rows, s, score_of(m)) for m, s in pairs}
@@ -345,6 +346,7 @@ def _setting_key(point: Mapping[str, Any]) -> str:
 
 
 def _read_choice(row: Mapping[Any, Any]) -> SearchChoice:
+    """Return the choice of a search from its row of the metric `chosen_trial`."""
     labels = row["labels"]
     return SearchChoice(
         labels.get("search_name", ""), labels["study"],

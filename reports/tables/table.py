@@ -119,6 +119,7 @@ def to_markdown(table: Table) -> str:
     """Return a table as Markdown for GitHub: a pipe table for each section, then the footnotes."""
 
     def cell(entry: Entry) -> str:
+        """Return an entry with its rank and the numbers of its footnotes."""
         marks = ",".join(str(n) for n in table.numbers(entry)).translate(_SUPERSCRIPT)
         if not entry.rank:
             return escape_markdown(entry.text) + marks
