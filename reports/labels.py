@@ -82,8 +82,8 @@ def columns_in_words(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         (f"from {saved_runs.get(entry['start'], entry['start'])}",) if "start" in entry else ()
         for entry in labels
     ]
-    departures = list(map(tuple.__add__, without_start, starts))
-    current_style().shorten(
+    departures = list(map(tuple.__add__, without_start, starts))  # joined, for each row
+    current_style().shorten(  # it must know all models before it names one
         (family, mapping, words)
         for (_, family, mapping), words, name in zip(parts, departures, baselines, strict=True)
         if not name
@@ -113,7 +113,8 @@ def _departures_without_start(
 ) -> list[tuple[str, ...]]:
     """Return for each row the words of `departures_of`, without what its training began from.
 
-    All lists have an entry for each row; `columns` are `task` and `runner`.
+    Protocol and scale (`RUN_MARKS[:2]`) are named if they differ among models, changed options if
+    they differ within a family, task and runner. Lists have an entry for each row.
     """
     of_models = [entry for entry, name in zip(labels, baselines, strict=True) if not name]
     varying = [m for m in RUN_MARKS[:2] if len({entry.get(m, "") for entry in of_models}) > 1]

@@ -104,7 +104,7 @@ def untimed_trainings(rows: pd.DataFrame) -> Iterator[LeftOut]:
     """Yield a note about disturbed trainings, if a model has no point because of them."""
     timed = rows[(rows["metric"] == "train_step_time") & rows["step"].isna()]
     disturbed = timed["disturbed"][timed["disturbed"] != ""]
-    all_points = score_time_data(rows.assign(disturbed=""))
+    all_points = score_time_data(rows.assign(disturbed=""))  # with disturbed trainings
     if len(disturbed) and len(all_points) > len(score_time_data(rows)):
         reason = (
             f"other processes disturbed {len(disturbed)} of {len(timed)} trainings, for example: "

@@ -89,7 +89,7 @@ def _recl_of_model(
     share: float,
     threshold: float,
 ) -> EffectiveContext:
-    """Return the RECL of model `name`; `table` has the losses (tokens) by model and context."""
+    """Return the RECL of `name` by the formulas above; `table` has losses by model and context."""
     for short, long in pairwise(contexts):
         best = np.min([by_context[short] for by_context in table.values()], axis=0)  # b, (tokens)
         number = max(1, round(share * len(best)))

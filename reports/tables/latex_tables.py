@@ -56,7 +56,7 @@ def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> 
     """
     style = style or TableStyle()
     widths = _widths(table)
-    room = _ROOMS[style.width]
+    room = _ROOMS[style.width]  # the environment, and how many letters fit into a line
     if style.width is TableSpan.column and _needed(table, room, widths) > room.letters:
         room = _ROOMS[TableSpan.full]
     floats = _floats(table, _column_parts(table, room, widths))

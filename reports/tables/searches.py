@@ -177,7 +177,7 @@ class Searches:
         for arm, rows in self.led.groupby([*ARM], dropna=False):
             if arm in arms_here:
                 parts.append(self.chosen(rows, arm, tuned=tuned))
-            else:  # The search was in another sweep, so its choice is unknown here.
+            else:  # The search was in another sweep; here, the trial that is not 0 is the choice.
                 last = rows.groupby(["search", "study"])["trial"].transform("max")
                 parts.append(rows[rows["trial"] == (last if tuned else 0)])
         led = pd.concat(parts)

@@ -144,7 +144,7 @@ def n_gram_answers(
         nn.init.zeros_(model.bias)
         optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
         for epoch in range(EPOCHS):
-            order = chosen[permutation(Draw.order, 1 + epoch, len(chosen))]
+            order = chosen[permutation(Draw.order, 1 + epoch, len(chosen))]  # seed 0 chose them
             for batch in _split_batches(order, f"{name}: epoch {epoch + 1} of {EPOCHS}"):
                 targets = torch.from_numpy(train.targets[batch].astype(np.int64))
                 optimiser.zero_grad()

@@ -55,7 +55,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _full_disk_code(error: BaseException) -> int | None:
-    """Return ENOSPC or EDQUOT if a full disk or quota caused `error`, else None."""
+    """Return ENOSPC or EDQUOT if a cause of `error` has its number or its words, else None."""
     for part in causes(error):
         number = getattr(part, "errno", None)
         if isinstance(part, OSError) and number in FULL:

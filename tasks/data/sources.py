@@ -129,7 +129,7 @@ def folder_identity(folder: Path) -> str:
             digest.update(json.dumps([name, sha256(folder / name)]).encode())
         return digest.hexdigest()
 
-    return _remembered(folder, states, content)
+    return _remembered(folder, states, content)  # reads contents only if a state has changed
 
 
 def texts_identity(place: Path, files: Sequence[Path]) -> str:
@@ -149,7 +149,7 @@ def texts_identity(place: Path, files: Sequence[Path]) -> str:
             digest.update(sha256(file).encode())
         return digest.hexdigest()
 
-    return _remembered(place, states, content)
+    return _remembered(place, states, content)  # reads contents only if a state has changed
 
 
 def files_below(folder: Path) -> list[str]:

@@ -351,7 +351,7 @@ class Proteins(RowsTask, LanguageTask):
         if self.form is ProteinForm.concatenated:
             return _wrapped(to_text(data.tokens[index * self.length : (index + 1) * self.length]))
         (row,) = data.rows(np.array([index]))
-        residues = np.array(row[1 : self.max_length])
+        residues = np.array(row[1 : self.max_length])  # without the end token before them
         if self.objective is Objective.causal:
             return _wrapped(to_text(residues))
         (masked,) = draw_tokens(

@@ -98,7 +98,8 @@ def _grow_long(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[G
 def _middle(dashes: DashShape, style: Style) -> list[tuple[int, range, range]]:
     """Return (degree, rows, columns) for each direction of a first dash near the middle.
 
-    `rows` and `columns` are the possible positions of the dash's tail.
+    `rows` and `columns` are the positions of the dash's tail at which all pixels around it
+    (`avoided`, relative to the tail) are in the middle. Unused directions have no such pixels.
     """
     edge = 2 * style.seed_distance  # pixels that the dash keeps from the picture's border
     placements = []
@@ -194,13 +195,13 @@ def _draw_pixels(
     radius: float,
 ) -> UInt8[np.ndarray, "s s"]:
     """Return the picture of dashes, and of discs at `marks`; its brightest pixel is 255."""
-    guard, side = board.guard, board.kind.side
+    guard, side = board.guard, board.kind.side  # border of the board, side of the picture
     canvas = np.zeros((board.width, board.width), np.float32)
     for is_short, snakes in enumerate((long, short)):
         for snake in snakes:
             for way, index in snake.dashes:
                 y, x = divmod(index + way.corner, board.width)
-                ink = way.ink[is_short]
+                ink = way.ink[is_short]  # brighter in short snakes, for some sides
                 window = canvas[y : y + len(ink), x : x + len(ink)]
                 np.maximum(window, ink, out=window)
     picture = canvas[guard : guard + side, guard : guard + side]
