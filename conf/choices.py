@@ -43,6 +43,7 @@ class ByName:
     """A base class; constructors of its subclasses check and convert their options."""
 
     def __init_subclass__(cls, **options: Any) -> None:
+        """Decorate the constructor that a subclass defines."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):  # an inherited constructor is decorated already
             by_name(cls)

@@ -222,12 +222,7 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def names_by_group(rows: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the printed names of the models in each group, by the title of the group.
-
-    Args:
-        rows: rows with the columns `name` and `family`.
-        groups: the families of each group, by the title of the group.
-    """
+    """Return the printed names of the models whose family is in a group, by the group's title."""
     models = rows[["name", "family"]].drop_duplicates()
     return {
         title: [str(name) for name in models["name"][models["family"].isin(list(members))]]
@@ -449,6 +444,7 @@ def _cost_point(
     """
 
     def of_metric(metric: str) -> list[Record]:
+        """Return the records of a metric of the model itself, not of its references."""
         return [r for r in records if r["metric"] == metric and not r["reference"]]
 
     times = of_metric("time")
@@ -491,6 +487,7 @@ def model_order(names: Sequence[str]) -> list[str]:
     """
 
     def sort_key(name: str) -> tuple[int, int, str]:
+        """Return the rank in the style, the place among `_FIRST` or after them, and the name."""
         plain = current_style().plain(name)
         first = _FIRST.index(plain) if plain in _FIRST else len(_FIRST)
         return current_style().rank(name), first, name

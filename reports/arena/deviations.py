@@ -22,9 +22,7 @@ Sentences = Mapping[str, Mapping[str, str]]
 def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table | None:
     """Return the table of settings that differ; None if no run differs from its source.
 
-    Args:
-        runs: the runs of each protocol and scale.
-        sentences: explanations of the differences, as far as they are stored.
+    `runs` are those of each protocol and scale; `sentences` explain differences, if stored.
     """
     lines = [
         line for group in runs if group.protocol for line in _deviation_lines(group, sentences)

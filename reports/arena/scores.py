@@ -114,9 +114,7 @@ def _value_for_average(score: Entry, task: str, rule: AverageRule) -> float | No
 def arena_scores(runs: ProtocolRuns, frame: pd.DataFrame) -> ArenaScores | None:
     """Return the test scores under one protocol; None without a protocol or a final accuracy.
 
-    Args:
-        runs: the runs under the protocol.
-        frame: all prepared rows, which include those of the baselines.
+    `frame` has all prepared rows, which include those of the baselines.
     """
     if not runs.protocol:
         return None

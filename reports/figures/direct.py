@@ -89,6 +89,7 @@ class _Ends(NamedTuple):
                 ends[label] = (line, point)
 
         def sort_key(label: str) -> tuple[float, str]:
+            """Return the height of a line's end, and its name for equal heights."""
             _, (_, up) = ends[label]
             return up, label
 

@@ -246,6 +246,7 @@ def _save_pictures(figure: Figure, folder: Path, stem: str) -> list[Path]:
     paths = {form: folder / f"{stem}.{form}" for form in forms}
 
     def draw() -> None:
+        """Write all formats, and add titles of points to the SVG; may run in another process."""
         with style():
             dpi = min(rcParams["savefig.dpi"], _PIXELS / max(figure.get_size_inches()))
             for form, path in paths.items():

@@ -95,6 +95,7 @@ def _plot_grid(
     ends = _ENDS if lines and current_style().style.direct_labels else 0.0
 
     def plot_width(count: int) -> float:
+        """Return the width that is left for a plot if `count` plots share a row."""
         return (figure_width - 2 * EDGE - GAP * (count - 1)) / count - _AXIS - ends
 
     while across > 1 and plot_width(across) < _LEAST:

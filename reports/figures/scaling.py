@@ -122,6 +122,7 @@ def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """
 
     def sort_key(name: str) -> tuple[int, float, str]:
+        """Return rank in the style, minus the (extended) value at the longest length, and name."""
         rank = current_style().rank(name)
         points = data[(data["model"] == name) & data["value"].notna()]
         if points.empty:

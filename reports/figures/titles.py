@@ -15,13 +15,12 @@ _MARKER = re.compile(r'(<use [^>]*\bx="([^"]+)" y="([^"]+)"[^>]*)/>')
 def title_points(figure: Figure, path: Path) -> None:
     """Give every marker of a line a title with the name of the line and both numbers.
 
-    Args:
-        figure: the figure that was saved.
-        path: its SVG file, which is changed.
+    `path` is the SVG file of the saved figure, which is changed.
     """
     titles = _titles(figure)
 
     def add_title(marker: re.Match[str]) -> str:
+        """Return a marker of the SVG with the title of the point at its place, if any."""
         lines = titles.get((f"{float(marker[2]):.6f}", f"{float(marker[3]):.6f}"))
         text = escape("\n".join(dict.fromkeys(lines or ())), quote=False)
         return f"{marker[1]}><title>{text}</title></use>" if text else marker[0]

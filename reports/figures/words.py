@@ -84,6 +84,7 @@ def _charmap(family: str) -> frozenset[int]:
 
 
 def _font_has(letter: str) -> bool:
+    """Return whether a font of the style in force has a letter."""
     return any(ord(letter) in _charmap(family) for family in current_style().style.font.family)
 
 

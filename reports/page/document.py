@@ -287,6 +287,7 @@ def provenance(frame: pd.DataFrame) -> list[str]:
     """Return facts about the origin of the rows: tasks, machine, seeds, sources and date."""
 
     def values_of(column: str) -> str:
+        """Return the first values of a column, joined."""
         texts = sorted({as_text(v) for v in frame[column].unique()} - {"–"})
         return _first_items(texts, 6, ", ") if texts else "not recorded"
 
@@ -356,6 +357,7 @@ def to_html(table: Table, file: str = "", reasons: Collection[str] = ()) -> str:
     shown = table.rows[:MOST_LINES]
 
     def shown_notes(entry: Entry) -> tuple[str, ...]:
+        """Return the notes of an entry, without reasons that the page's list of failures has."""
         if entry.status in MARKS and entry.cells:
             return ()
         return tuple(note for note in entry.notes if note not in reasons_in_list)

@@ -40,6 +40,7 @@ def mass_data(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _mass_and_error(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the means of both metrics over the rows; None for a metric without rows."""
     means = rows.groupby("metric")["value"].mean()
     return {"mass": means.get("attention_mass"), "error": means.get("attention_mass_error")}
 
@@ -59,6 +60,7 @@ def mass_figure(data: pd.DataFrame) -> Figure:
 
 
 def _handles(regions: Collection[str]) -> list[Artist]:
+    """Return the handles of the legend: a bar for each region, and a point for a layer."""
     shown = [region for region in REGIONS if region in regions]
     bars = [Patch(color=COLORS[region], label=region) for region in shown]
     return [*bars, Line2D([], [], linestyle="none", marker=".", color="0.3", label="a layer")]
@@ -96,6 +98,7 @@ def _draw_masses(axes: Axes, data: pd.DataFrame) -> None:
 
 
 def _layers(data: pd.DataFrame) -> dict[str, str]:
+    """Return the layers by title, and then the mean over all layers."""
     layers = sorted(set(data["layer"]) - {ALL}, key=int)
     return {**{f"layer {layer}": layer for layer in layers}, "all layers": ALL}
 

@@ -166,6 +166,7 @@ def compression_table(data: pd.DataFrame) -> Table:
 
 
 def _task_words(place: Place) -> str:
+    """Return the task and the length of a place."""
     task, _, _, length, *_ = place
     return f"{task} (length {as_text(length)})"
 
@@ -247,6 +248,7 @@ def _finding(data: pd.DataFrame) -> str:
 
 
 def _handles(colors: Mapping[str, str]) -> list[Line2D]:
+    """Return the handles of the legend: a line for each method, and the star."""
     return [
         *(Line2D([], [], color=color, marker="o", linewidth=1.1, label=method)
           for method, color in colors.items()),

@@ -113,6 +113,7 @@ def _interval_over_tokens(value: float, metric: str, losses: pd.DataFrame) -> In
         return None
 
     def score_at(other_loss: float) -> float:
+        """Return the score that belongs to another loss."""
         ratio = other_loss / loss
         return value**ratio if metric in PERPLEXITIES else value * ratio
 
@@ -120,6 +121,7 @@ def _interval_over_tokens(value: float, metric: str, losses: pd.DataFrame) -> In
 
 
 def _subtitle(data: pd.DataFrame) -> str:
+    """Return the subtitle, which says what the bands account for, if there are any."""
     sources = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
     over = sources.replace("examples", "tokens")
     bands = f"; bands: 95 % intervals over {over}" if sources else ""
@@ -178,13 +180,10 @@ Group = dict[str, dict[int, Sequence[float]]]
 
 
 def recl_groups(rows: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Group]]:
-    """Return the losses of groups of models that predict the same tokens.
+    """Return the losses of groups of models that predict the same tokens, from `context_rows`.
 
     The outer key is (columns of `PANEL`, step of contexts). The inner key names the tokens that
     were drawn, which differ between seeds.
-
-    Args:
-        rows: rows from `context_rows`.
     """
     ok = rows[(rows["metric"] == "loss") & (rows["status"] == "ok") & rows["context_step"].notna()]
     groups: dict[tuple[Any, ...], dict[str, Group]] = {}

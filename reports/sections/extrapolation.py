@@ -64,11 +64,13 @@ def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _subtitle(data: pd.DataFrame) -> str:
+    """Return the subtitle, which explains the dashed line and the bands."""
     lengths = " or ".join(f"{n:,}" for n in sorted({int(n) for n in data["trained_tokens"]}))
     return f"dashed line: training length, {lengths} tokens; bands: lowest to highest seed"
 
 
 def _mark_training_length(axes: Axes, data: pd.DataFrame) -> None:
+    """Draw a dashed vertical line at each training length."""
     for trained in set(data["trained_tokens"]):
         axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
 

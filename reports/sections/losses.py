@@ -22,6 +22,7 @@ _NOTICED = 0.05
 
 
 def _subtitle(data: pd.DataFrame) -> str:
+    """Return the subtitle, which explains bands; "" if there is a single seed."""
     several = (data["seeds"] > 1).any()
     return "lines: means over seeds; bands: lowest to highest seed" if several else ""
 

@@ -136,6 +136,7 @@ def _draw_ideal(axes: Axes, data: pd.DataFrame) -> None:
 
 
 def _scale_axis(axes: Axes, numbers: Sequence[int]) -> None:
+    """Make the horizontal axis one of numbers of processes."""
     length_axis(axes, numbers)
     if len(numbers) <= 6:  # few numbers all get a tick, also those that are no power of two
         axes.xaxis.set_major_locator(FixedLocator([float(n) for n in numbers]))

@@ -76,11 +76,7 @@ class SeedMeans:
                 "reason"]  # fmt: skip
 
     def __call__(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return a line for each mean; if all runs of a mean failed, it has the reason instead.
-
-        Args:
-            rows: rows from `lra.reports.rows.prepare`.
-        """
+        """Return a line for each mean; if all runs of a mean failed, it has the reason instead."""
         several = ["metric"] if len(self.metrics) > 1 else []
         measured = with_labels(rows[rows["metric"].isin(self.metrics)], self.labels, ALL)
         keys = (*TASK, "name", *several, *self.labels)

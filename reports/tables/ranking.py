@@ -106,6 +106,7 @@ def _rank_column(
     best = (max if higher else min)(values, key=lambda i: values[i])
 
     def rank_entry(i: int, entry: Entry) -> Entry:
+        """Return an entry with its rank, and a mark if it differs significantly from the best."""
         rank = 1 + first_two.index(printed[i]) if printed[i] in first_two else 0
         differs = rank != 1 and p.get((min(i, best), max(i, best)), 1.0) < 1 - LEVEL
         number, rest = Table.number(entry)

@@ -70,11 +70,7 @@ class Searches:
     """All searches among the rows of a report."""
 
     def __init__(self, rows: pd.DataFrame) -> None:
-        """Read the trials and the choices of all searches from rows.
-
-        Args:
-            rows: rows from `lra.reports.rows.prepare`.
-        """
+        """Read the trials and the choices of all searches from prepared rows of a report."""
         self.rows = rows
         of_searches = rows[(rows["runner"] == RUNNER) & (rows["baseline"] == "")]
         in_study = ("study" in labels for labels in of_searches["labels"])

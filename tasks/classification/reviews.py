@@ -197,6 +197,7 @@ def _compose_reviews(seed: int, number: int) -> Iterator[tuple[bytes, int]]:
     numbers = iter(random_words(Draw.sample, seed, 64 * number).tolist())
 
     def pick(options: Sequence[str]) -> str:
+        """Return a random one of `options`."""
         chosen: str = options[next(numbers) % len(options)]
         return chosen
 

@@ -128,6 +128,7 @@ def _read_tsv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     """Yield the rows of a TSV file. All lines have the same end; a last line may lack it."""
 
     def rows() -> Iterator[tuple[int, list[str]]]:
+        """Yield the number and the fields of each line, without the line end of the first one."""
         end = None
         for number, line in _numbered_lines(path):
             if end is None:
@@ -142,10 +143,12 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     """Yield the rows of a CSV file; a row may have several lines."""
 
     def rows() -> Iterator[tuple[int, list[str]]]:
+        """Yield each row with the number of its first line."""
         # Numbers of the last line of the row before, and of the last line that was read.
         previous_end = last_read = 0
 
         def lines() -> Iterator[str]:
+            """Yield the lines for the CSV reader, and note which one it has read last."""
             nonlocal last_read
             for number, line in _numbered_lines(path):
                 if not last_read:
@@ -238,6 +241,7 @@ def _has_row_numbers(value: Any) -> bool:
 
 
 def _row_number_error(where: str) -> BadData:
+    """Return the error for a table that pandas wrote by column; see `_has_row_numbers`."""
     return BadData(
         f"{where}: an object has row numbers as keys, as pandas writes a whole table or column; "
         'write the table with to_json(orient="records"), with or without lines=True'

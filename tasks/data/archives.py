@@ -58,6 +58,7 @@ def damage_explained(path: Path) -> Iterator[None]:
 
 
 def _damaged(archive: Path, error: BaseException) -> BadData:
+    """Return the error for an archive that the standard library cannot read."""
     return BadData(
         f"lra cannot read {archive} ({type(error).__name__}: {error}): {FETCH}; lra reads .zip, "
         "and .tar, also compressed as .gz, .xz or .bz2"
@@ -104,6 +105,7 @@ class _Gunzip:
         self.inner = zlib.decompressobj(wbits=31)  # 15 for the largest window, 16 for gzip
 
     def decompress(self, data: bytes, most: int) -> bytes:
+        """Return up to `most` bytes; packed bytes that earlier calls left over come first."""
         return self.inner.decompress(self.inner.unconsumed_tail + data, most)
 
     @property
@@ -146,6 +148,7 @@ class _Unpacked(RawIOBase):
         super().__init__()
         self.path, self.packing, self.budget = path, packing, budget
         self.file = path.open("rb")
+        # `waiting` are packed bytes of the next stream; `broken` is set when damage is found.
         self.decoder, self.waiting, self.broken = packing.decoder(), b"", False
 
     def readable(self) -> bool:
@@ -156,6 +159,7 @@ class _Unpacked(RawIOBase):
         super().close()
 
     def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with unpacked bytes; return their number, 0 at the end."""
         data = self._read_some(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -210,6 +214,7 @@ class _Stream(BufferedReader):
     raw: _Unpacked
 
     def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
+        """Close the stream; after a ValueError, first read the rest to compare the checksum."""
         try:
             while isinstance(fault, ValueError) and not self.raw.broken and self.read(CHUNK_BYTES):
                 pass

@@ -46,6 +46,7 @@ class _PlainText(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Fill `buffer`, first from `start`; return the number of bytes, 0 at the end."""
         data = self.start.read(len(buffer)) or self.file.read(len(buffer))
         buffer[: len(data)] = data.replace(b"\r", b"\n") if self.alone else data
         return len(data)

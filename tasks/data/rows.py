@@ -85,9 +85,7 @@ class RowsTask(StoredTask):
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return a batch of stored tokens as the model reads it; here unchanged.
 
-        Args:
-            batch: Padded rows.
-            seed: Seed of what a subclass draws for each row, together with the row's index.
+        `seed`, together with a row's index, decides what a subclass draws for the row.
         """
         del seed
         return batch

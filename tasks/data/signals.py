@@ -32,6 +32,7 @@ def stoppable() -> Iterator[None]:
     handled = [stop_signal for stop_signal in STOPS if stop_signal is not signal.SIGINT]
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        """Raise `StopSignal`; a second signal then has its default effect."""
         for stop_signal in handled:
             signal.signal(stop_signal, signal.SIG_DFL)
         raise StopSignal(number)

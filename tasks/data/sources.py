@@ -119,9 +119,11 @@ def folder_identity(folder: Path) -> str:
     """
 
     def states() -> list[tuple[str, list[int]]]:
+        """Return each name with the state of its file, which a change of the file changes."""
         return [(name, _state(os.stat(folder / name))) for name in files_below(folder)]  # noqa: PTH116
 
     def content() -> str:
+        """Return the hash of all names and contents."""
         digest = hashlib.sha256()
         for name in tqdm(
             files_below(folder), desc=f"hashes of {folder.name}", unit="file", disable=None
@@ -133,17 +135,14 @@ def folder_identity(folder: Path) -> str:
 
 
 def texts_identity(place: Path, files: Sequence[Path]) -> str:
-    """Return a hash of the contents of `files` in their order, cached.
-
-    Args:
-        place: The file, folder or pattern that the user named.
-        files: The files that it names.
-    """
+    """Return a hash of the contents of `files` in order, cached under the path that names them."""
 
     def states() -> list[tuple[str, list[int]]]:
+        """Return each file with its state, which a change of the file changes."""
         return [(str(file), _state(file.stat())) for file in files]
 
     def content() -> str:
+        """Return the hash of all contents."""
         digest = hashlib.sha256()
         for file in tqdm(files, desc=f"hashes of {place.name}", unit="file", disable=None):
             digest.update(sha256(file).encode())

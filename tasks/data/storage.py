@@ -137,6 +137,7 @@ class _Growing:
         _write_header(self.file, self.dtype, 0)
 
     def add(self, block: RaggedRows) -> None:
+        """Append the tokens of a block to the file; keep its offsets and targets in memory."""
         self.dtype = block.tokens.dtype
         self.file.write(np.ascontiguousarray(block.tokens).data)
         self.offsets.append(block.offsets[1:] + self.total)
@@ -144,6 +145,7 @@ class _Growing:
         self.total += len(block.tokens)
 
     def finish(self) -> None:
+        """Write the true header of the tokens, and the files of offsets and targets."""
         self.file.seek(0)
         _write_header(self.file, self.dtype, self.total)
         # The empty first array is only for a split without blocks; its type would change others.
@@ -163,6 +165,7 @@ def _write_blocks(
         splits: dict[str, _Growing] = {}
 
         def growing(name: str) -> _Growing:
+            """Return the split of this name, opened at its first block."""
             if name not in splits:
                 splits[name] = _Growing(folder, name)
                 files.enter_context(splits[name].file)

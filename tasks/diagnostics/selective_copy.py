@@ -66,6 +66,7 @@ class SelectiveCopy(DiagnosticTask):
         """Compute the baselines of all diagnostics, and the last symbol, on `split`."""
 
         def last_symbol(tokens: np.ndarray) -> np.ndarray:
+            """Return the last symbol before the marks of each row, as an answer to every mark."""
             before = tokens[:, : -self.items]
             # `argmax` finds the first symbol of the row read backwards.
             positions = before.shape[1] - 1 - (before != BLANK)[:, ::-1].argmax(1)

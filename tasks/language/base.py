@@ -256,9 +256,7 @@ class LanguageTask(StoredTask):
     def equal_work(self, examples: int, factor: float) -> int:
         """Return how many windows evaluate as many tokens as `examples` of the training length.
 
-        Args:
-            examples: Number of windows of the training length.
-            factor: Length of evaluation windows divided by the length of training windows.
+        `factor` is the length of evaluation windows divided by the length of training windows.
         """
         # A sliding window of any length evaluates `stride` tokens.
         scored = factor if self.regime is Regime.non_overlapping else 1.0

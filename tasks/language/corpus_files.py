@@ -30,9 +30,7 @@ def is_one_file(path: Path) -> bool:
 def find_files(option: str, path: Path) -> list[Path]:
     """Return the files that a path names, in the order of their names, without hidden ones.
 
-    Args:
-        option: Name of the task's option, for messages.
-        path: A file, a folder or a pattern.
+    `path` is a file, a folder or a pattern; messages name the task's `option`.
 
     Raises:
         NotPrepared: There is no file.

@@ -71,6 +71,7 @@ class _Pieces(dict[bytes, int]):
     """Numbers of pieces, in the order of their first look-up."""
 
     def __missing__(self, piece: bytes) -> int:
+        """Give a new piece the next number; Python calls this at its first look-up."""
         number = self[piece] = len(self)
         return number
 

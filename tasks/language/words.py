@@ -43,6 +43,7 @@ class _Table(dict[bytes, int]):
     missed = 0
 
     def __missing__(self, word: bytes) -> int:
+        """Return the id of `<unk>`; Python calls this if the table lacks a word."""
         self.missed += 1
         return self[UNKNOWN]
 
@@ -61,11 +62,9 @@ def count_words(blocks: Iterable[LineBlock]) -> Counter[bytes]:
 
 
 def vocabulary_file(counts: Mapping[bytes, int], least: int = 1) -> bytes:
-    """Return the content of the file of a vocabulary, the most frequent word first.
+    """Return the content of a vocabulary's file from counts of words, the most frequent first.
 
-    Args:
-        counts: How often each word occurs.
-        least: Words that occur less often count as `<unk>`.
+    Words that occur less than `least` times count as `<unk>`.
     """
     frequent = {word: count for word, count in counts.items() if count >= least or word == END}
     words = {UNKNOWN: 0, END: 0, **frequent}

@@ -50,9 +50,7 @@ def disc_positions(
 ) -> Int[np.ndarray, "n 2 2"]:
     """Return row and column of the two discs of each picture, the brighter disc first.
 
-    Args:
-        pictures: Gray levels of the pictures.
-        disc: Gray levels of one disc; its position is the middle pixel.
+    `disc` has the gray levels of one disc, whose position is its middle pixel.
     """
     return np.stack(np.divmod(_best_two(_match(pictures, disc)), pictures.shape[1]), axis=2)
 

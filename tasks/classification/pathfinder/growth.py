@@ -306,12 +306,7 @@ class GrowthBoard:
         return self.index(math.ceil(y + way.step[0]), math.ceil(x + way.step[1]))
 
     def seed(self, degree: int, index: int) -> GrowingSnake:
-        """Return a snake of one dash.
-
-        Args:
-            degree: Direction of the dash, in whole degrees.
-            index: Flat index of the pixel at its tail.
-        """
+        """Return a snake of one dash in this direction, with its tail at the flat index `index`."""
         way = self.ways.seeds[degree]
         pivot = self.onward(index + way.pivot, way)
         return GrowingSnake(way, index, pivot, self.ways.after_seed[degree])

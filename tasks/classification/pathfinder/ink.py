@@ -24,9 +24,7 @@ BITS = 22
 def resampling_weights(points: int, pixels: int) -> Int64[np.ndarray, "pixels points"]:
     """Return how much each point adds to each pixel of a row; the weights of a pixel sum to 2^22.
 
-    Args:
-        points: Number of points in the row.
-        pixels: Number of pixels that the same row has.
+    The row has `points` points before the resampling, and `pixels` pixels after it.
     """
     step = points / pixels
     matrix = np.zeros((pixels, points), np.int64)
