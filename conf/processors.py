@@ -114,7 +114,7 @@ def group_folders(groups: str, mounts: str) -> list[str]:
         groups: Content of `/proc/self/cgroup`; a line is `number:controllers:path`.
         mounts: Content of `/proc/self/mounts`; a line is `device folder type options ...`.
     """
-    roots: dict[str, str] = {}
+    roots: dict[str, str] = {}  # folder by controller; "" stands for version 2
     for line in mounts.splitlines():
         fields = line.split()
         if len(fields) >= 4 and fields[2] == "cgroup2":

@@ -59,8 +59,8 @@ def bubble_data(
         record |= _cost_columns(point, reference, reasons)
         records.append(record | {"reason": "; ".join(reasons)})
     # The paper has one exact attention for both of ours.
-    drawn = dict.fromkeys(EXACT[0] if r["family"] in EXACT else r["family"] for r in records)
-    for family in drawn:
+    in_paper = dict.fromkeys(EXACT[0] if r["family"] in EXACT else r["family"] for r in records)
+    for family in in_paper:
         published = _published_columns(scores.runs.protocol, str(family), length)
         if published is not None:
             kind = kinds.get(str(family), OTHER_KIND)

@@ -79,8 +79,7 @@ def _model_key(record: dict[str, Any]) -> tuple[str, ...]:
 def parallel_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a record for each mode, quantity, line and number of processes, also for failures.
 
-    Args:
-        rows: rows of one setting and length from `parallel_rows`.
+    The rows are those of one setting and length, from `parallel_rows`.
     """
     records = []
     for mode in LOADS:

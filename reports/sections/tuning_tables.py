@@ -519,7 +519,7 @@ def _band_entry(first: Curve, second: Curve, metric: str, budget: str, largest: 
         return Entry(text="")
     if not (first.banded and second.banded):
         return absent("there are no bands, so no difference is significant")
-    step = max(first.costs[budget], second.costs[budget])
+    step = max(first.costs[budget], second.costs[budget])  # of the arm with dearer trials
     costs = np.arange(1.0, int(largest / step + 1e-9) + 1) * np.float64(step)
     first_curve, second_curve = (curve.at_costs(budget, costs) for curve in (first, second))
     for word, disjoint in (

@@ -128,7 +128,7 @@ def _read_tsv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     """Yield the rows of a TSV file. All lines have the same end; a last line may lack it."""
 
     def rows() -> Iterator[tuple[int, list[str]]]:
-        """Yield the number and the fields of each line, without the line end of the first one."""
+        """Yield each line's number and fields; the first line shows which line end to remove."""
         end = None
         for number, line in _numbered_lines(path):
             if end is None:

@@ -86,7 +86,7 @@ def _hash_runs(
     number = int(runs_of_sequence.sum())
     # Every k-th of all runs, numbered through all sequences; k is rounded up, and at least 1.
     taken = np.arange(0, number, -(-number // MOST_RUNS) or 1)
-    sequence = np.searchsorted(before, taken, "right") - 1
+    sequence = np.searchsorted(before, taken, "right") - 1  # of each run that is taken
     starts = offsets[sequence] + (taken - before[sequence]) * run
     hashes = np.zeros(len(starts), np.uint64)
     for position in range(run):

@@ -347,7 +347,7 @@ class LanguageTask(StoredTask):
         """
         position = starts + np.arange(batch.target.shape[1])
         if split != "train":
-            answer = position + 1
+            answer = position + 1  # the model predicts the next token
             before = answer - documents[np.searchsorted(documents, answer, "right") - 1]
             batch = batch._replace(document_position=torch.from_numpy(before))
         if self.within_documents:
