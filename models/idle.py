@@ -43,13 +43,14 @@ class Need:
         holds: Callable[[Any, Any], bool] | None = None,
         **owner: Any,
     ) -> None:
+        """Store the text and the test, or derive both from the one entry of `owner`."""
         self.options, self.owner = options, None
         if holds is not None:
             self.words, self.holds = words, holds
             return
         ((name, wanted),) = owner.items()
         fact = FACTS.get((name, wanted)) if isinstance(wanted, bool) else None
-        if fact is not None:
+        if fact is not None:  # a fact of the site; anything else is an option
             self.words, self.holds = fact, lambda site, _: getattr(site, name) == wanted
             return
         values = wanted if isinstance(wanted, tuple) else (wanted,)

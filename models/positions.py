@@ -193,7 +193,7 @@ class AxialPositions(Roles):
     ) -> None:
         """Draw the tables of rows and columns; an empty `shape` means a nearly square grid."""
         super().__init__()
-        columns = math.isqrt(max_length - 1) + 1
+        columns = math.isqrt(max_length - 1) + 1  # the square root, rounded up
         rows, columns = shape or (-(-max_length // columns), columns)
         if rows * columns < max_length:
             raise ValueError(

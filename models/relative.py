@@ -136,7 +136,10 @@ class VectorScores(RelativeScores):
     def forward(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
     ) -> Float[Tensor, "b h i j"]:
-        """Compute the scores of every possible distance, then select those of `distance`."""
+        """Compute the scores of every possible distance, then select those of `distance`.
+
+        Among j keys, no visible one is further than j - 1; hidden ones may get any score.
+        """
         largest = distance.shape[-1] - 1
         smallest = -largest if later else 0
         scores = self.products(q, torch.arange(smallest, largest + 1, device=q.device))
@@ -151,6 +154,7 @@ class VectorScores(RelativeScores):
         Query i of l is (keys - l + i - j) positions after key j, so the row of each query must
         start one entry further left than the row before. A view does this without a copy: flatten
         the rows of w + 1 scores, drop the first l entries, and read the rest as rows of w entries.
+        The distance `keys` occurs for no pair; its score only makes the rows one longer.
         """
         length = q.shape[2]
         largest, smallest = keys, 1 - length if later else 0

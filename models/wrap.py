@@ -227,7 +227,7 @@ class WrappedModule(Family):
                 "hidden states, a mask, and defaults for all other arguments; wrap a module whose "
                 "forward computes these arguments, or set mask_argument if one is the mask"
             )
-        self.required = mask_argument in required
+        self.required = mask_argument in required  # whether to pass a mask without padding, too
         self.padding_hint = (
             f"; {name} receives its padding mask as {mask_argument}, in the form "
             f"mask={self.mask.name}: set another form of the mask, or mask=none if the module "
@@ -323,6 +323,7 @@ def _sort_parameters(
             unknown.append(parameter.name)
         elif required or type(default) in SCALARS:
             finite = not isinstance(default, float) or math.isfinite(default)
+            # An annotation is kept only if it is a plain type, and that of the default.
             typed = plain and (required or type(default) is parameter.annotation)
             annotation = parameter.annotation if typed else Any
             if finite:
@@ -338,6 +339,7 @@ def _sort_parameters(
 
 
 def _list_inputs(forward: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a bound or unbound `forward`, in order."""
     return [*inspect.signature(forward).parameters.values()]
 
 

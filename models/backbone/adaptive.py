@@ -76,7 +76,7 @@ class AdaptiveEmbedding(nn.Module):
         return vectors.view(*ids.shape, self.width)
 
     def inward(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
-        """Project n vectors to width k of the table of `group`; the first group needs no map."""
+        """Project n vectors to the width k of this group's table; that of group 0 is d already."""
         if self.maps is None or group == 0:
             return x
         return x @ cast(nn.Linear, self.maps[group]).weight
@@ -91,6 +91,7 @@ class TiedAdaptiveHead(TokenHead):
     """
 
     def __init__(self, embedding: AdaptiveEmbedding, dropout: float = 0.0) -> None:
+        """Draw a vector for each group of rarer ids, which scores the group as a whole."""
         super().__init__()
         self.dropout = dropout
         self.embedding = embedding
@@ -116,7 +117,7 @@ class TiedAdaptiveHead(TokenHead):
         first = self.first(flat)
         parts = [first[:, : self.frequent]]
         for group in range(1, len(self.embedding.tables)):
-            column = self.frequent + group - 1
+            column = self.frequent + group - 1  # column of this group in `first`
             parts.append(first[:, column : column + 1] + self.within(flat, group))
         return torch.cat(parts, dim=-1).view(*x.shape[:-1], self.embedding.edges[-1])
 
@@ -135,6 +136,7 @@ class TiedAdaptiveHead(TokenHead):
         no_smoothing(smoothing)
         first = self.first(x)
         edges = torch.tensor(self.embedding.edges[1:-1], device=target.device)
+        # A target's group (0: frequent), and its column in `first`: its own, or that of its group.
         group = torch.bucketize(target, edges, right=True)
         column = torch.where(group > 0, self.frequent - 1 + group, target)
         nll = -first.gather(1, column[:, None]).squeeze(1)

@@ -224,13 +224,13 @@ def head_of(
         if tied is not None:
             check_tied_width(config)
         return LanguageHead(config.width_out, facts.vocabulary, tied)
-    parts = 1
+    vectors = 1  # number of vectors that `interact` concatenates
     if facts.head == Head.pair:
-        parts = {Interaction.concat: 2, Interaction.product: 3, Interaction.nli: 4}[
+        vectors = {Interaction.concat: 2, Interaction.product: 3, Interaction.nli: 4}[
             config.interaction
         ]
     return Classifier(
-        parts * config.width_out,
+        vectors * config.width_out,
         config.classifier_width,
         facts.classes,
         config.head_hidden_layers,
@@ -398,6 +398,7 @@ def check_memory(
             "task.regime=memory",
             option,
         )
+    # Compare with a memory of one token; at least 2, because memory=1 must not count as idle.
     if size_bytes(initial_state(1, max(2, *chosen.values()))) == size_bytes(initial_state(1, 1)):
         raise Idle(
             "memory lengths have no effect on this model, because its state has the same size for "

@@ -75,6 +75,7 @@ class DecoderBlock(nn.Module):
     ) -> None:
         """Make norms and the network around `mixer` and `cross`, and check both."""
         super().__init__()
+        # Only causality is checked here: `encoder_decoder` checks the rest, with the mixer's site.
         self_mixer = checked_mixer(mixer, positions=Positions.none, causal=True, max_length=1)
         if not cross.traits.cross:
             raise Unsupported(
@@ -130,6 +131,11 @@ class EncoderDecoder(nn.Module):
     def __init__(
         self, encoder: Stack, decoder: Sequence[DecoderBlock], *, facts: TaskFacts, width: int
     ) -> None:
+        """Join the traits of all mixers: each promise holds if it holds for every one of them.
+
+        `keep` and `prefix` need no support of the mixers, because `forward` applies both itself: it
+        cuts rows at the prefix, and the decoder sees no padding.
+        """
         super().__init__()
         self.encoder, self.decoder = encoder, nn.ModuleList(decoder)
         self.norm = nn.LayerNorm(width)
@@ -167,14 +173,15 @@ class EncoderDecoder(nn.Module):
                 keep = keep & layout.keep[:, :source_length]
         source_layout = Layout(keep=keep)
         encoded = self.encoder(flow.with_x(flow.x[:, :source_length]), source_layout)
+        # Cut the targets out: token t of a target is at place `start` + t of its row.
         steps = place[: min(self.facts.target_length, length)]
         # A short target is filled up with the row's last token; no earlier token attends to it.
-        index = (start + steps).clamp(max=length - 1)[..., None].expand(-1, -1, width)
-        target: Flow = encoded.with_x(flow.x.gather(1, index))
+        cut = (start + steps).clamp(max=length - 1)[..., None].expand(-1, -1, width)
+        target: Flow = encoded.with_x(flow.x.gather(1, cut))
         for block in self.decoder:
             target = block(target, Layout(), encoded.x, source_layout)
-        index = (place - start).clamp(0, len(steps) - 1)[..., None].expand(-1, -1, width)
-        x = self.norm(target.x).gather(1, index).masked_fill((place < start)[..., None], 0.0)
+        put_back = (place - start).clamp(0, len(steps) - 1)[..., None].expand(-1, -1, width)
+        x = self.norm(target.x).gather(1, put_back).masked_fill((place < start)[..., None], 0.0)
         return target.with_x(x)
 
     def initial_state(self, batch_size: int, memory: int) -> State:

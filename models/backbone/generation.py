@@ -92,6 +92,7 @@ class TokenSampling:
         order = logits.argsort(dim=-1, descending=True, stable=True)
         ranked = logits.double().gather(1, order)
         if self.temperature == 0:
+            # Greedy: only the likeliest token has a probability above 0.
             ranked = torch.full_like(ranked, -torch.inf).index_fill(1, order.new_zeros(1), 0.0)
         else:
             ranked = ranked / self.temperature
@@ -99,6 +100,7 @@ class TokenSampling:
             ranked[:, self.top_k :] = -torch.inf
         ranked_probabilities = ranked.softmax(-1)
         if self.top_p is not None:
+            # For each token, the probability of all likelier ones together.
             likelier = ranked_probabilities.cumsum(-1) - ranked_probabilities
             likelier[:, 0] = 0.0  # the likeliest token always stays, whatever rounding does
             ranked_probabilities = ranked_probabilities.masked_fill(likelier >= self.top_p, 0.0)

@@ -145,6 +145,7 @@ class Classifier(nn.Module):
         *,
         dropout: float = 0.0,
     ) -> None:
+        """Make the layers `hidden`, `second` and `out`, or fewer; `forward` relies on the order."""
         super().__init__()
         self.activation, self.dropout = activation, dropout
         widths = [features, *(hidden, hidden // 2)[:hidden_layers], classes]
@@ -306,6 +307,7 @@ class AdaptiveHead(TokenHead):
         shrink: float,
         dropout: float = 0.0,
     ) -> None:
+        """Make PyTorch's module; as it has no dropout, hooks apply it after each first map."""
         super().__init__()
         used = groups_of(width, vocabulary, cutoffs, shrink)
         self.groups = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, used, div_value=shrink)
@@ -314,6 +316,7 @@ class AdaptiveHead(TokenHead):
             cast(nn.Sequential, tail)[0].register_forward_hook(self._drop)
 
     def _drop(self, layer: nn.Module, _: object, units: Float[Tensor, "n k"]) -> Tensor:
+        """Return the hidden units of a group of rarer ids after dropout."""
         return F.dropout(units, self.dropout, layer.training)
 
     def piece(self) -> int:

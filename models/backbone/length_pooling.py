@@ -107,7 +107,7 @@ class Cut(NamedTuple):
 
 
 def pooled_length(length: int, times: int, *, has_cls: bool) -> int:
-    """Return the length after halving `length` tokens `times` times, without the CLS vector."""
+    """Return the length after halving it `times` times, rounded up; a CLS vector is not pooled."""
     halved: int = -(-(length - has_cls) // 2**times)
     return halved + has_cls
 
@@ -179,6 +179,7 @@ class PooledStack(Stack):
     """
 
     def __init__(self, blocks: Sequence[Any], cut: Cut, *, inside: bool, **options: Any) -> None:
+        """Make the stack; of a layout it supports `keep` alone, because only this can be pooled."""
         super().__init__(blocks, **options)
         self.cut, self.inside = cut, inside
         self.supported = [(name, facts & {"keep"}) for name, facts in self.supported]
@@ -191,11 +192,12 @@ class PooledStack(Stack):
         """Return the level of block `number` (from 1), given the level of the block before it."""
         step, has_cls = 2**number, self.cut.has_cls
         keep = None if level.keep is None else pooled_mask(level.keep, has_cls=has_cls)
+        # Behind a CLS vector, the first token is at position 1, and CLS counts as one step before.
         return self.level(keep, Spacing(1 - step if has_cls else 0, step))
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:  # type: ignore[override]
         """Apply every block and, if the output must have full length, the decoder's layers."""
-        self.refuse(layout._replace(keep=None))
+        self.refuse(layout._replace(keep=None))  # refuses every other fact
         has_cls, length = self.cut.has_cls, flow.x.shape[1]
         flow, full = self.opened(flow), self.level(layout.keep, Spacing())
         layers, level, first_output = iter(self.blocks), full, flow.x

@@ -93,6 +93,7 @@ def document_positions(document: Int[Tensor, "b l"]) -> Int[Tensor, "b l"]:
     place = torch.arange(document.shape[1], device=document.device).expand_as(document)
     is_first = torch.ones_like(document, dtype=torch.bool)
     is_first[:, 1:] = document[:, 1:] != document[:, :-1]
+    # Subtract the place of the latest first token, which is that of the token's own document.
     return place - place.where(is_first, 0).cummax(1).values
 
 

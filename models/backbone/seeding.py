@@ -19,7 +19,7 @@ DRAWS = frozenset({
 
 
 def derive(seed: int, part: str) -> int:
-    """Return a seed for the part named `part` of the model, by hashing `seed` and the name."""
+    """Return a seed of 63 bits for the part named `part`, by hashing `seed` and the name."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{part}".encode()).digest()[:8], "big") >> 1
 
 

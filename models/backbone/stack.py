@@ -71,6 +71,7 @@ class TransformerBlock(nn.Module):
         feed_forward_groups: int = 1,
         tied_dropout: bool = False,
     ) -> None:
+        """Make norms, network and dropout, and note what the mixer can do: `isinstance` is slow."""
         super().__init__()
         self.mixer_norm = norm_of(norm, width, norm_epsilon)
         self.mixer = mixer

@@ -34,7 +34,11 @@ class TextMemory(NamedTuple):
 
 
 def memory_of(model: Backbone, length: int) -> TextMemory:
-    """Return how many tokens of a text of `length` tokens the model remembers while it writes."""
+    """Return how many tokens of a text of `length` tokens the model remembers while it writes.
+
+    Beyond the window, a state that the task carries continues, and so does one whose size does not
+    grow, unless positions or a mixer limit the length.
+    """
     window, facts, config = model.facts.max_length, model.facts, model.config
     # Tokens of the state that the task carries from batch to batch; 0: it carries none.
     carried = config.evaluation_memory or config.memory or facts.memory if facts.memory else 0

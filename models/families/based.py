@@ -68,6 +68,7 @@ class TaylorFeatures:
         feature_of = torch.empty(width, width, dtype=torch.int64, device=x.device)
         number = torch.arange(len(first), device=x.device)
         feature_of[first, second] = feature_of[second, first] = number
+        # The square x_a^2 / sqrt(2 f) has the derivative x_a / sqrt(f / 2).
         scale = x.new_full((width, width), width**-0.5).fill_diagonal_((width / 2) ** -0.5)
         products = gradient[..., width + 1 :][..., feature_of.flatten()]
         by_pair = torch.unflatten(products, -1, feature_of.shape).mul_(scale).mul_(x[..., None, :])
@@ -88,6 +89,7 @@ class BasedCore(FeatureCore):
     """Linear attention by Taylor features; when causal, with running sums as its state."""
 
     def __init__(self, site: Site, chunk: int) -> None:
+        """Set the traits: outputs are weighted means, and only causality makes order matter."""
         traits = Traits(
             causal=site.causal,
             row_stochastic=True,

@@ -96,7 +96,11 @@ class BigBirdCore(nn.Module):
     slopes: Float[Tensor, " h"] | None
 
     def __init__(self, site: Site, pattern: BigBirdPlan, padding: PaddingRule) -> None:
-        """Draw the random blocks of `pattern` for each head and query block."""
+        """Draw the random blocks of `pattern` for each head and query block.
+
+        `variant=lra` fills sequences up from `longest` to the next block, and its draws follow from
+        the layer's number, so they are not saved. If causal, it is `full` attention.
+        """
         super().__init__()
         self.pattern, self.causal, self.padding = pattern, site.causal, padding
         lra = isinstance(pattern, ReleasedPlan)
@@ -158,6 +162,7 @@ class BigBirdCore(nn.Module):
             return self.exact(q, k, v, position, visible, causal=self.causal)
         counts = torch.full((1,), count, device=q.device)
         if keep is not None and not self.causal and not same_last_block:
+            # A row ends with the block of its last real token.
             position = torch.arange(1, length + 1, device=q.device)
             counts = -(-(position * keep).amax(1).clamp(min=1) // pattern.block)
         if missing := count * pattern.block - length:
@@ -179,6 +184,7 @@ class BigBirdCore(nn.Module):
         first, final = self.exact(queries, k, v, position, visible, causal=False).chunk(2, dim=2)
         if same_last_block:
             return torch.cat((first, middle, final), dim=2)[:, :, :length]
+        # `middle` has all blocks from 1 on; write the outputs of each row's last block over it.
         o = torch.cat((first, middle), dim=2)
         return o.scatter(2, last_block[:, None, :, None].expand_as(final), final)[:, :, :length]
 

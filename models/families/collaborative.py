@@ -73,6 +73,7 @@ class CollaborativeCore(ExactCore):
     """Attention with shared keys; content biases enter the scores after the scale."""
 
     def __init__(self, site: Site, key_width: int) -> None:
+        """Divide scores by sqrt(K / h), as if each head had its share of the K columns."""
         attend = partial(shared_key_attention, scale=(site.heads / key_width) ** 0.5)
         super().__init__(site, attend, memory=Growth(2.0), value_heads=site.heads)
         added = frozenset({Positions.alibi.value, Positions.t5.value})
@@ -101,6 +102,7 @@ class CollaborativeAttention(MultiHead):
         mixing: MixingStart = MixingStart.concatenation,
         bias: bool = True,
     ) -> None:
+        """Make one head of queries and keys, and the weights of its columns in all heads."""
         width = site.inner_width if key_width is None else key_width
         heads = HeadCounts(1, 1, site.heads, site.heads)
         super().__init__(

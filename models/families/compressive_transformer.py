@@ -84,6 +84,7 @@ class CompressiveTransformer(SegmentRecurrence):
         bias: bool = False,
     ) -> None:
         """Make projections, the compression, and a decoder if its loss needs one."""
+        # Attention with positions in the scores stores all scores for backward.
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory)
         super().__init__(site, core, bias=bias, bias_default=False)
@@ -139,6 +140,8 @@ class CompressiveTransformer(SegmentRecurrence):
             y = self.forward(x, layout)
         else:
             context = torch.cat((rows.to(x.dtype), inputs[:, waiting:].to(x.dtype), x), dim=1)
+            # Number of real compressed rows, and of empty places at the start of the context: rows,
+            # then inputs of the memory.
             compressed = ((read_count - memory).clamp(min=0) // self.rate).clamp(max=capacity)
             vacant = none_if_full(memory - read_count.clamp(max=memory) + capacity - compressed)
             segment = Segment((context,), vacant, None)
@@ -148,7 +151,7 @@ class CompressiveTransformer(SegmentRecurrence):
             y = self.merge(self.read(*placed, v, segment))
         all_inputs = torch.cat((inputs, x.to(inputs.dtype)), dim=1)
         received = None
-        if used:
+        if used:  # rows get no counts, and waiting inputs no attention
             added = self.received(*placed, segment)[:, capacity:].to(used[0].dtype)
             received = F.pad(used[0], (0, x.shape[1]))
             received = torch.cat((received[:, :waiting], received[:, waiting:] + added), dim=1)
@@ -186,11 +189,13 @@ class CompressiveTransformer(SegmentRecurrence):
             memory: Number of inputs in the memory.
             length: Number of tokens of the segment.
         """
+        # Groups given up before the segment, up to its end, and at most during it.
         before = (seen - memory).clamp(min=0) // self.rate
         after = (seen + length - memory).clamp(min=0) // self.rate
         number = (length + self.rate - 1) // self.rate
         groups = torch.arange(number, device=every.device) < (after - before)[:, None]
         token = before[:, None] * self.rate + torch.arange(number * self.rate, device=every.device)
+        # Token number `seen` of the text, the segment's first, is in column rate - 1 + memory.
         column = (self.rate - 1 + memory - seen)[:, None] + token
         column = column.clamp(0, every.shape[1] - 1)
         real = groups.repeat_interleave(self.rate, dim=1)

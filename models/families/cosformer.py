@@ -105,6 +105,7 @@ class CosformerCore(FeatureCore):
     """Linear attention by cosine features; when causal, with running sums as its state."""
 
     def __init__(self, site: Site, *, horizon: Horizon, chunk: int) -> None:
+        """Set the traits; with horizon=current, padding and later tokens change all angles."""
         self.horizon = site.max_length if horizon == Horizon.max_length else None
         fixed = self.horizon is not None
         supported = Traits().supports
@@ -153,7 +154,10 @@ class CosformerCore(FeatureCore):
 
 
 def check_positions(length: int, start: Int[Tensor, " b"] | None, horizon: int) -> None:
-    """Raise ValueError if a sequence of `length` tokens from `start` ends beyond the horizon."""
+    """Raise ValueError if a sequence of `length` tokens from `start` ends beyond the horizon.
+
+    Where `start` has no values to read, it counts as 0.
+    """
     end = length
     if start is not None and not (start.is_meta or torch.compiler.is_compiling()):
         end += int(start.amax())

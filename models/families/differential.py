@@ -44,6 +44,7 @@ class TwoMaps(Roles):
     no_matrices = ("vectors",)
 
     def __init__(self, width: int, layer: int, deviation: float) -> None:
+        """Draw the pairs (a1, b1) and (a2, b2), [2 2 c], and make the norm; `start` is lambda_0."""
         super().__init__()
         self.start = 0.8 - 0.6 * math.exp(-0.3 * layer)
         self.vectors = nn.Parameter(torch.empty(2, 2, width // 2))

@@ -78,11 +78,13 @@ def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[T
     would add a fifth of the time.
     """
     if x.numel() <= AT_ONCE:
+        # Normalisation 0: none, 1: by the root of the size. False: return both halves.
         return torch._fft_r2c(x, [1, 2], int(norm == Norm.ortho), False).real
     scaling = "ortho" if norm == Norm.ortho else "backward"
     y, computed = torch.empty_like(x), x.shape[2] // 2 + 1
     y[..., :computed] = torch.fft.rfft2(x, dim=(1, 2), norm=scaling).real
     # Copied from y, because reading real parts of complex numbers again would take longer.
+    # The flip maps row j to l - 1 - j, one less than the wanted -j modulo l: hence the shift by 1.
     mirrored = y[..., 1 : x.shape[2] - computed + 1].flip(1, 2)
     y[:, 1:, computed:] = mirrored[:, :-1]
     y[:, 0, computed:] = mirrored[:, -1]

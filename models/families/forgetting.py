@@ -125,6 +125,7 @@ def fading_attention(
         visible: True where query i may attend to key j; None: `causal` decides.
         dropout: Probability that a weight is set to 0.
     """
+    # `plain`: nothing but causality hides keys, so later keys are left out instead of masked.
     offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
     is_small = math.prod(q.shape[:3]) * k.shape[2] <= FEW and k.shape[2] < SHORT
     for rows in row_slices(q.shape[2], q.shape[2] if is_small else block_rows(q, k.shape[2])):
@@ -243,6 +244,7 @@ class ForgettingCore(nn.Module):
         key = torch.arange(window.keys.shape[2], device=q.device)
         memory = len(key) - length
         distance = key[memory:, None] - key
+        # A slot more than `seen` tokens before the first query is still empty.
         visible = (distance >= 0) & (distance < memory)
         visible = visible & (key >= memory - window.seen[:, None, None])
         o = self._attend(q, window.keys, window.values, causal=True, visible=visible[:, None])
@@ -291,7 +293,7 @@ class Forgetting(MultiHead):
         self.forget_map = projection(site.width, site.heads, bias=True)
         if gate_start == GateStart.times:
             times = torch.linspace(math.log(time_min), math.log(time_max), site.heads).exp()
-            with torch.no_grad():
+            with torch.no_grad():  # so that f = sigma(b_f) = exp(-1 / time)
                 self.forget_map.bias.copy_(-times.reciprocal().expm1().log())
         self.norm = GatedHeadNorm(site.head_width) if output_norm else None
 

@@ -105,6 +105,7 @@ class Funnel(MultiHead):
                 "choose a task whose model reads the whole sequence, or model=transformer_xl"
             )
         relative = FunnelScores(site, dropout=position_dropout) if by_distance(site) else None
+        # Attention with positions in the scores stores all scores for backward.
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory, relative=relative)
         super().__init__(site, core, bias=bias)

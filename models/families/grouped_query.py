@@ -36,6 +36,7 @@ def grouped_sdpa(
     The other arguments are those of `lra.models.ops.exact.softmax_attention`.
     """
     groups, group_size = k.shape[1], q.shape[1] // k.shape[1]
+    # A bias of each head, or a causal kernel without a mask, needs the heads one by one.
     if group_size == 1 or bias is not None or (causal and visible is None):
         k, v = (x.repeat_interleave(group_size, 1) if group_size > 1 else x for x in (k, v))
         return sdpa(q, k, v, causal=causal, visible=visible, dropout=dropout, bias=bias)

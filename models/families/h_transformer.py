@@ -52,7 +52,7 @@ class HTransformerCore(Roles):
             )
         self.block, self.dropout = block, site.attention_dropout
         self.relative: nn.Parameter | None = None
-        if relative_bias:
+        if relative_bias:  # for distances from 1 - 2 C to 2 C - 1 clusters
             self.relative = nn.Parameter(torch.empty(site.heads, 4 * block - 1).normal_(std=0.1))
         exact = site.max_length <= 2 * block and not (site.causal or relative_bias)
         self.traits = Traits(

@@ -68,7 +68,7 @@ class HGRN2(Recurrence):
             self.bounds = site.share("hgrn2_bounds", partial(LowerBounds, site.depth, width))
         self.norm = GatedHeadNorm(width)
         self.out_proj = self.projection_back(site, width)
-        self.convolutions = ShortConvolutions((), None)
+        self.convolutions = ShortConvolutions((), None)  # none, but the base class asks for them
         state = site.heads, site.head_width, site.head_width
         self.complete(site, state=state, bidirectional=self.bidirectional)
 

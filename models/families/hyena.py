@@ -156,6 +156,7 @@ class Hyena(Family):
         *gates, v = u.mT.chunk(len(self.skip) + 2, dim=1)
         if state is None:
             check_length(u.shape[1], self.traits.max_length)
+        # With a state, a token reads itself and the remembered inputs.
         lags = u.shape[1] if state is None else inputs[0].shape[-1] + 1
         kernels = self.kernel(lags).to(u.dtype).chunk(len(self.skip), dim=1)
         after = [tokens]

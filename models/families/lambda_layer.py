@@ -85,6 +85,7 @@ def local_lambda(
     values; `offsets` are the vectors E of the r distances.
     """
     past, heads = v.shape[2] - q.shape[2], q.shape[1]
+    # The `past` values before the first query get taps of 0, and their outputs are cut off below.
     taps = F.pad(q[:, None] @ offsets[:, None].mT, (0, 0, past, 0))
     values = v[:, :, None].expand(-1, -1, heads, -1, -1)
     y = dynamic_convolution(values.flatten(1, 2), taps.flatten(1, 2), left)
@@ -105,6 +106,7 @@ def global_lambda(
     """
     length, middle = q.shape[2], offsets.shape[1] - 1 if causal else offsets.shape[1] // 2
     used = offsets[:, middle + 1 - length : (middle + length if not causal else None)]
+    # One vector of zeros in front makes each row one entry longer, which the shift below needs.
     scores = q[:, None] @ F.pad(used, (0, 0, 1, 0))[:, None].mT
     # Each row must start one entry further left than the row before: drop the first l entries of
     # the flattened rows of w + 1 scores, and read the rest as rows of w.
@@ -238,7 +240,10 @@ class LambdaLayer(Family):
 
 
 def check_window(window: int | None, reach: int, *, causal: bool) -> None:
-    """Raise ValueError for a window below 1, of even size if bidirectional, or beyond `reach`."""
+    """Raise ValueError for a window below 1, of even size if bidirectional, or beyond `reach`.
+
+    The default window may exceed `reach`, so that short inputs need no option.
+    """
     if window is None:
         return
     if window < 1 or (window > reach and window != WINDOW):

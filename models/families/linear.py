@@ -220,4 +220,5 @@ class LinearAttention(MultiHead):
     ) -> None:
         core = LinearCore(feature_map, chunk, variant, denominator, causal=site.causal)
         super().__init__(site, core)
+        # Padding may change a running maximum, and with it how other outputs are rounded.
         self.weighs_padding = feature_map not in BOUNDED

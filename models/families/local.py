@@ -109,6 +109,7 @@ def comb_attention(
         keep = torch.ones(q.shape[0], length, dtype=torch.bool, device=q.device)
     if keep is not None:
         keep = F.pad(F.pad(keep, (0, longest - length)), (0, slots - longest), value=True)
+        # The bit of position g C + c is for slot c of group g, which is token c G + g.
         keep = keep.view(-1, groups, block).mT.reshape(-1, slots)
     k, v = (F.pad(x, (0, 0, 0, slots - length)) for x in (k, v))
     rows = q.shape[0] * q.shape[1]
@@ -116,6 +117,7 @@ def comb_attention(
     o = union_attention(q, k, v, combs, keep=keep, slopes=slopes, dropout=dropout)
     if keep is None:
         return o
+    # The mean of each group's C values, for each of its tokens.
     mean = torch.unflatten(v, 2, (block, groups)).mean(2).repeat(1, 1, block, 1)[:, :, :length]
     return o.where(keep[:, None, :length, None], mean)
 
@@ -154,6 +156,7 @@ class LocalCore(nn.Module):
             "slopes", alibi_slopes(site.heads) if alibi else None, persistent=False
         )
         other_blocks = site.max_length // block if comb else -(-site.max_length // block) - 1
+        # Order has no effect if every token attends to all, or to itself alone.
         all_tokens = min(look_back, look_forward) >= other_blocks and not site.causal
         own_token = block == 1 and not (look_back or look_forward)
         self.traits = Traits(
@@ -227,6 +230,7 @@ class LocalCore(nn.Module):
             x = F.pad(x, (0, 0, 0, pieces * size - length))
             return x.unfold(2, width, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
 
+        # Positions in the text: of each piece's first query, of its queries, and of its keys.
         begin = read_count[:, None, None] + torch.arange(pieces, device=q.device)[:, None] * size
         query = (begin + torch.arange(size, device=q.device))[..., None]
         key = (begin + torch.arange(-past, size, device=q.device))[..., None, :]

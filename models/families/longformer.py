@@ -79,6 +79,7 @@ class LongformerCore(nn.Module):
                 f"dilated_heads must be 0 to {site.heads} (the number of heads), or null for all "
                 f"heads: got {dilated}"
             )
+        # The first `plain` heads are undilated; with both kinds there are two cores, else one.
         plain = site.heads if dilation == 1 else site.heads - dilated
         self.counts = [plain, site.heads - plain] if 0 < plain < site.heads else [site.heads]
         first, last = slice(0, self.counts[0]), slice(plain, site.heads)
@@ -254,13 +255,14 @@ class Longformer(MultiHead):
         The other tokens attend within windows that exclude it, and to its key separately.
         """
         first = x.new_zeros(x.shape[0], 1, dtype=torch.int64)
-        reach = 1 if self.traits.causal else x.shape[1]
+        reach = 1 if self.traits.causal else x.shape[1]  # if causal, CLS attends to itself alone
         keep = None if layout.keep is None else layout.keep[:, :reach]
         cls_output = self.see_all(x[:, :1], first, x[:, :reach], layout._replace(keep=keep))
         if x.shape[1] == 1:
             return cls_output
         q, k, v = (torch.split(part, [1, x.shape[1] - 1], 2) for part in self.project(x, layout))
         keep = layout.keep
+        # The core counts positions from the token after CLS, so that of CLS is -1.
         cls_key = GlobalKeys(k[0], v[0], first - 1, None if keep is None else keep[:, :1])
         rest = layout._replace(keep=None if keep is None else keep[:, 1:])
         o: Tensor = self.core(q[1], k[1], v[1], rest, cls_key)
@@ -307,11 +309,13 @@ class Longformer(MultiHead):
             slopes=self.slopes,
             dropout=self.dropout if self.training else 0.0,
         )
+        # Few queries: it costs less to map them to the tokens' space than to project all tokens.
         if not self.rotary and positions.shape[1] * (self.heads - 1) < x.shape[2]:
             return see_tokens(q, x, self.key_global, self.value_global, weigh)
         k, v = self.split(self.key_global(x)), self.split(self.value_global(x))
         if self.rotary:
             start = positions if layout.start is None else positions + layout.start[:, None]
+            # Each query becomes a row of its own, because `rotate` takes one start per row.
             rotated = rotate(q.transpose(1, 2).flatten(0, 1)[:, :, None], start.flatten())
             q = rotated.view(*positions.shape, self.heads, self.head_width).transpose(1, 2)
             k = rotate(k, layout.start)

@@ -58,6 +58,7 @@ class RingRecurrence(Float32Parameters):
     def __init__(
         self, width: int, states: int, radius: tuple[float, float], phase_max: float
     ) -> None:
+        """Draw |lambda|^2 uniformly between the squared radii, and phases up to `phase_max`."""
         super().__init__()
         self.nu = nn.Parameter(torch.empty(states))
         self.theta = nn.Parameter(torch.empty(states))
@@ -78,11 +79,11 @@ class RingRecurrence(Float32Parameters):
         self, u: Float[Tensor, "b l d"], before: Complex[Tensor, "b n"] | None
     ) -> Complex[Tensor, "b l n"]:
         """Return the n states at every token of `u`; `before` is the state before (None: 0)."""
-        nu, theta, gamma, entry = (
+        nu, theta, log_gamma, entry = (
             part.to(u.dtype) for part in (self.nu, self.theta, self.log_gamma, self.entry)
         )
         factor = torch.polar((-nu.exp()).exp(), theta.exp())
-        real, imaginary = (F.linear(u, part) for part in entry * gamma.exp()[:, None])
+        real, imaginary = (F.linear(u, part) for part in entry * log_gamma.exp()[:, None])
         inputs = torch.complex(real, imaginary)
         start = torch.zeros_like(inputs[:, 0]) if before is None else before
         return linear_recurrence(factor, inputs, start)

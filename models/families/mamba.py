@@ -76,15 +76,15 @@ class Mamba(Recurrence):
         state, *inputs = before
         (u,), tails = self.convolutions([self.input_proj(x)], inputs, borders, silu=True)
         parameters = self.choice_map(u)
-        rank, write, read = parameters.split((self.rank, self.states, self.states), -1)
-        logits, dtype = self.step_map(rank), sum_dtype(x)
+        low_rank, write, read = parameters.split((self.rank, self.states, self.states), -1)
+        logits, dtype = self.step_map(low_rank), sum_dtype(x)
         with full_precision(x):
             dt = F.softplus(logits.to(dtype) + self.step_bias.to(dtype))
-            if borders.keep is not None:
+            if borders.keep is not None:  # a step of 0 leaves the state unchanged
                 dt = dt.masked_fill(~borders.keep[..., None], 0)
             rates = -self.log_rate.to(dtype).exp()
         o, after = selective_scan(u, dt, rates, write, read, state=state, begins=borders.begins())
-        if not borders.backwards:
+        if not borders.backwards:  # once, because the outputs of both directions are added
             o = o + self.skip.to(u.dtype) * u
         return o, (after, *tails)
 

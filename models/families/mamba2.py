@@ -160,7 +160,7 @@ class Mamba2(LogLinearMixer):
         o = o.to(v.dtype)
         if centred:  # Hydra: move the output of this direction by one token
             o = borders.without_first(F.pad(o[:, :, :-1], (0, 0, 1, 0)))
-        if not borders.backwards:
+        if not borders.backwards:  # once, because the outputs of both directions are added
             skip = self.skip.to(v.dtype)
             if centred:
                 skip = skip + self.skip_map(convolved[0])

@@ -180,7 +180,7 @@ class Mega(Family):
         causal = site.causal or not bidirectional
         self.attention, self.chunk_length, self.query_block = attention, chunk_length, query_block
         self.attention_dropout = site.attention_dropout
-        self.widths = width, key_width, value_width, width
+        self.widths = width, key_width, value_width, width  # of u, z, r and c
         self.average = MovingAverage(width, ema_states, 1 if causal else 2, truncation)
         self.v_proj = linear(width, value_width)
         self.mx_proj = linear(width, sum(self.widths))
@@ -261,6 +261,7 @@ class Mega(Family):
             position = torch.arange(size, device=q.device)
             if self.traits.causal:
                 visible = (position <= position[:, None])[None, None]
+            # What fills up the last chunk must be hidden; a causal mask hides it already.
             if keep is None and spare and visible is None:
                 keep = torch.ones(len(q), length, dtype=torch.bool, device=q.device)
             if keep is not None:
@@ -269,6 +270,7 @@ class Mega(Family):
         else:
             k, v, read_count, (keys, values) = window_cache.append_window(state, k, v)
             state, past = (keys, values, read_count + length), keys.shape[2]
+            # Positions in the text: of each piece's first query, of its queries, and of its keys.
             step = size * torch.arange(pieces, device=q.device)[:, None]
             begin = read_count[:, None, None] + step
             query = (begin + torch.arange(size, device=q.device))[..., None]
@@ -307,6 +309,7 @@ class Mega(Family):
             return self._attend_rows(q, k, v, bias, visible)
         parts = []
         for rows in row_slices(length, self.query_block):
+            # Query i and key j use entry length - 1 - i + j of `bias`.
             row_bias = (
                 None if bias is None else bias[length - rows.stop : length + keys - 1 - rows.start]
             )
@@ -338,6 +341,7 @@ class Mega(Family):
         scores = scores.to(sum_dtype(scores))
         bias = None
         if distances is not None:
+            # Window w of `keys` entries belongs to the w-th query from the end.
             bias = distances.unfold(0, keys, 1).flip(0)[None, None].to(scores.dtype)
         if scaled:
             return weighted_values(
@@ -365,6 +369,7 @@ class Mega(Family):
         _, key_width, value_width, _ = self.widths
         like = self.average.gamma
         shape = (batch_size, 1, memory, key_width, value_width)
+        # A query reads its own key and those before it that are remembered.
         remembered = (memory if self.chunk_length is None else self.chunk_length) - 1
         return (
             like.new_zeros(batch_size, *like.shape[1:]),

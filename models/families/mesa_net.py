@@ -99,7 +99,7 @@ class MesaNet(CausalRecurrence):
         self.beta_map = projection(site.width, site.heads, bias=True)
         self.decay_map = projection(site.width, site.heads, bias=True)
         start = torch.full((site.heads, site.head_width), 1 - self.ridge_min)
-        self.ridge = nn.Parameter(start.expm1().log())
+        self.ridge = nn.Parameter(start.expm1().log())  # so that Lambda starts at 1
         self.convolutions = ShortConvolutions((width, width), self.convolution)
         self.finish(site, keys=site.head_width, values=site.head_width, gate=self.gate)
 

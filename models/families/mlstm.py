@@ -63,6 +63,7 @@ class MLSTM(Recurrence):
             )
         self.gate_proj, self.input_proj = self.projections(site, width, width)
         self.convolutions = ShortConvolutions([width], self.convolution, bias=True)
+        # The initial values of maps and gates are those of the package.
         deviation = (2 / (5 * site.width)) ** 0.5
         self.query_map, self.key_map, self.value_map = (
             BlockMap(width, self.block_size, deviation) for _ in range(3)
@@ -78,7 +79,7 @@ class MLSTM(Recurrence):
         self.norm_weight = nn.Parameter(torch.ones(width))
         self.out_proj = self.projection_back(site, width)
         key_width = width // site.heads
-        state = site.heads, key_width, key_width + 1
+        state = site.heads, key_width, key_width + 1  # S, and z as one more column
         self.complete(site, state=state, bidirectional=self.bidirectional)
 
     def read(

@@ -34,6 +34,10 @@ class MobaCore(nn.Module):
     """Attention of each query to its block and to the blocks that it chooses by their mean keys."""
 
     def __init__(self, site: Site, *, block: int, top: int) -> None:
+        """Set the traits: quadratic, because each query scores all n / C blocks.
+
+        Attention is sparse only if `top` blocks do not hold the longest input.
+        """
         super().__init__()
         self.block, self.top, self.dropout = block, top, site.attention_dropout
         sparse = top * block < site.max_length

@@ -104,6 +104,7 @@ class MultiresConv(Family):
         if self.wide_skip:
             nn.init.uniform_(self.weights[:, -1], -1, 1)
         self.out_proj = channel_projection(width, width, self.mixing)
+        # By default, the number of levels grows with the logarithm of the length.
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
             causal=True,
@@ -121,7 +122,7 @@ class MultiresConv(Family):
                 "begin each document with an empty state, and pass document=None"
             )
         x = blanked(flow.x, layout, self.traits)
-        order, document = together(layout)
+        order, document = together(layout)  # tokens of a document side by side, padding last
         before = cast("tuple[Tensor, ...] | None", flow.state)
         with full_precision(x):
             z, after = dilated_tree(

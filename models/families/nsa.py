@@ -139,6 +139,7 @@ class NativeSparseAttention(Family):
         self.compress_keys, self.compress_values = (
             BlockNetwork(key_value_heads, size, width) if network else BlockMean() for _ in range(2)
         )
+        # Whether each branch leaves out tokens or mixes neighbours, so that order matters.
         windowed = window < site.max_length
         selected = top * block < site.max_length
         compressed = size > 1 and (network or step < site.max_length)
@@ -198,6 +199,7 @@ class NativeSparseAttention(Family):
         compressed_output, selected = compressed_attention(q, *compressed, choice, dropout=rate)
         near_blocks = neighbours(table, self.window, causal=causal)
         near_blocks = near_blocks.expand(len(q), self.groups, -1, -1)
+        # The second and the third branch read the next heads of keys, or the only ones.
         selected_content, window_content = [
             (keys[:, head : head + self.groups], values[:, head : head + self.groups])
             for head in (self.groups, 2 * self.groups) if self.branches == 3
@@ -246,7 +248,8 @@ class NativeSparseAttention(Family):
         q, k, v = self.project(flow.x, layout)
         blocks = block_table.append_blocks(memory, k, v, self.block)
         per_block = self.block // self.stride
-        # The first compressed keys contain no new token, so they are reused.
+        # The first compressed keys contain no new token, so they are reused: all but those that
+        # begin in the last block, which may be incomplete, or reach into it.
         old_keys, _ = before
         reused = old_keys.shape[2] - per_block - self.compressed_block // self.stride + 1
         reused = max(reused, 0)

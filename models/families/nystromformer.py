@@ -111,6 +111,7 @@ def nystrom_attention(
         else:
             small = scores.masked_fill(~filled, torch.finfo(dtype).min).softmax(-1)
             small = small * (filled & filled.mT)
+            # A row of padding only sees all landmarks, because a softmax over none is NaN.
             filled = filled | ~filled.any(-1, keepdim=True)
         gathered = F.scaled_dot_product_attention(queries, k, v, attn_mask=visible)
         spread = inverse(small) @ gathered

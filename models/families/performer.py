@@ -235,7 +235,7 @@ class PerformerCore(FeatureCore):
             projection, options.kernel, scale,
             feature_epsilon=options.epsilon, normalise=options.renormalise,
         )  # fmt: skip
-        if self.traits.selection_leak:
+        if self.traits.selection_leak:  # key_max=global: one maximum over all keys, also later ones
             level = largest(lambda x: cast(Tensor, maps.key(x)[1]), k, maps.width, layout.keep)
             maps = maps._replace(key=LevelledFeatures(maps.key, level))
         return maps

@@ -92,6 +92,7 @@ class QRNNCells(nn.Module):
         c, before = cast(tuple[Tensor, Tensor], self.empty(len(x)) if state is None else state)
         before = before.to(x.dtype)
         inputs = x if self.kernel == 1 else last_tokens(x, before)
+        # `others` has O for fo, O and I for ifo.
         z, f, *others = self.gates(inputs).chunk(self.maps, dim=-1)
         z, f = z.tanh(), f.sigmoid()
         if self.pooling == PoolingGates.ifo:

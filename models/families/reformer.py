@@ -221,6 +221,7 @@ class Reformer(Family):
             rounds, factors, hash_heads = 1, [LRA_CHUNKS], 1
             generator = torch.Generator("cpu").manual_seed(0)
         self.factors = factors
+        # Each factor needs half as many columns, because u R and -u R both count.
         rotations = draw_rotations(rounds, hash_heads, width, sum(factors) // 2, generator)
         # Drawn on the CPU, then moved to the device and type of parameters, which may be meta.
         self.register_buffer("rotations", rotations.to(torch.empty(())))
@@ -256,6 +257,7 @@ class Reformer(Family):
                 "variant=faithful"
             )
         scale = math.sqrt(site.head_width)
+        # The chunk size 1 stands in for a tenth of the length, which `forward` sets.
         self.rules = Rules(1, scale=scale, unit_keys=False, exclude_self=False)
         self.traits = Traits(
             supports=frozenset({"start"}), operations=Growth(2.0), row_stochastic=True
@@ -279,6 +281,7 @@ class Reformer(Family):
         x = blanked(x, layout, self.traits)
         length, rules = x.shape[1], self.rules
         if self.lra:
+            # From 1 to 10 zeros: a length that 10 divides is filled up, too.
             x = F.pad(x, (0, 0, 0, LRA_CHUNKS - length % LRA_CHUNKS))
             rules = rules._replace(chunk=x.shape[1] // LRA_CHUNKS)
         u, v = self.split(self.qk_proj(x)), self.split(self.v_proj(x))
@@ -289,7 +292,7 @@ class Reformer(Family):
             u, v, buckets, rules, keep=layout.keep, slopes=self.slopes,
             dropout=self.dropout if self.training and not self.lra else 0.0,
         )  # fmt: skip
-        if self.lra:
+        if self.lra:  # merges heads without a transpose, see the module's docstring
             return o.reshape(o.shape[0], o.shape[2], -1)[:, :length]
         mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
         return mixed
@@ -297,7 +300,7 @@ class Reformer(Family):
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Return the same as `forward`; raise `Unsupported` for a state."""
         if flow.state is not None:
-            self.initial_state(flow.x.shape[0], 0)
+            self.initial_state(flow.x.shape[0], 0)  # raises the error
         return flow.with_x(self.forward(flow.x, layout))
 
     def initial_state(self, batch_size: int, memory: int) -> State:

@@ -93,7 +93,7 @@ def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Floa
     """
     heads = q.shape[1]
     head = torch.arange(1, heads + 1, device=q.device, dtype=sum_dtype(q))
-    if factor is None:
+    if factor is None:  # `head` counts from 1, h of the module's docstring from 0
         return torch.log1p(-torch.exp2(-4 - head))
     return -factor * torch.exp2(head * (-8 / heads))
 

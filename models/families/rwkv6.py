@@ -100,6 +100,7 @@ class RWKV6(ShiftedMixer):
         place, linear = torch.arange(width) / width, torch.arange(inner) / max(1, inner - 1)
         full, half = place**power, place ** (0.5 * power)
         self.first_mix = nn.Parameter(1 - full)
+        # Of w, k, v, r and g.
         self.mixes = nn.Parameter(1 - torch.stack([full, full, full + 0.3 * depth, half, half]))
         self.mix_down = nn.Linear(width, MIXED * self.mix_rank, bias=False)
         nn.init.zeros_(self.mix_down.weight)
@@ -108,7 +109,7 @@ class RWKV6(ShiftedMixer):
             width, self.decay_rank, inner, -6 + 5 * linear ** (0.7 + 1.3 * depth)
         )
         nn.init.uniform_(self.decay.up.weight, -SMALL, SMALL)
-        zigzag = 0.1 * ((torch.arange(inner) + 1) % 3 - 1)
+        zigzag = 0.1 * ((torch.arange(inner) + 1) % 3 - 1)  # 0, 0.1, -0.1 in turn
         self.bonus = nn.Parameter(depth * (1 - linear) + zigzag)
         state = site.heads, site.head_width, site.head_width
         self.complete(site, state=state, bidirectional=self.bidirectional)

@@ -80,6 +80,7 @@ class RWKV7(ShiftedMixer):
         channel = torch.arange(inner)
         linear = channel / max(1, inner - 1)
         middle = (site.head_width - 1) / 2
+        # From -1 to 1 over the channels of each head, then squared with its sign.
         zigzag = (channel % site.head_width - middle) / max(middle, 0.5)
         zigzag = zigzag * zigzag.abs()
         depth = site.layer / max(1, site.depth - 1)
@@ -100,6 +101,7 @@ class RWKV7(ShiftedMixer):
         state = site.heads, site.head_width, site.head_width
         self.complete(site, state=state, bidirectional=self.bidirectional)
         self.sides = 1 if self.traits.causal else 2
+        # The first layer passes its values on if another layer follows.
         self.passes_values = self.value_residual and site.layer < site.depth - 1
         self.value_residual = self.value_residual and site.depth > 1
         self.traits = replace(self.traits, reversible=not self.value_residual)

@@ -123,6 +123,7 @@ class S4(StateSpace):
         steps = self.step_min, self.step_max
         self.dynamics: Dynamics
         if self.kernel == Matrices.dplr:
+            # P of HiPPO's LegS is B / sqrt(2).
             self.dynamics = LowRankDynamics(
                 rates, inputs.clamp(max=limit), inputs / 2**0.5,
                 number=number, width=width, steps=steps,

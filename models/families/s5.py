@@ -102,6 +102,7 @@ class SharedDynamics(Float32Parameters):
         super().__init__()
         self.rule, self.clip = rule, clip
         frequency, vectors = legs_vectors(states // blocks)
+        # All eigenvalues of HiPPO-N have the real part -1/2.
         self.real = nn.Parameter(torch.full((states // 2,), -0.5))
         self.frequency = nn.Parameter(torch.empty(states // 2))
         self.entry = nn.Parameter(torch.empty(2, states // 2, width))

@@ -190,6 +190,7 @@ class SGConv(Family):
             convolved = [long_convolution(u, *pair) for pair in zip(*sides, strict=True)]
         else:
             before = cast(Tensor, state)
+            # A token reads itself and the inputs before it; all kernels give the same next state.
             for kernel in self.kernel(before.shape[-1] + 1).to(u.dtype):
                 y, state = continued_convolution(u, kernel, before)
                 convolved.append(y)

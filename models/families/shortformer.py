@@ -34,6 +34,7 @@ class Shortformer(SegmentRecurrence):
     """
 
     def __init__(self, site: Site, *, bias: bool = True) -> None:
+        # Attention with positions in the scores stores all scores for backward.
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         super().__init__(site, ExactCore(site, attend, memory=memory), bias=bias)
         self.traits = replace(self.traits, by_segment=True)

@@ -151,6 +151,7 @@ class SinkhornCore(nn.Module):
             self.null_value = nn.Parameter(torch.empty(shape))
             for null in (self.null_key, self.null_value):
                 nn.init.normal_(null, std=0.02)
+        # The mlp has one output for each block of the longest input.
         fixed = self.sorted_heads and options.sort_net == SortNet.mlp
         plain = not (self.lra or options.mixture or options.sort == Sort.topk)
         self.traits = Traits(
@@ -174,20 +175,27 @@ class SinkhornCore(nn.Module):
         options, block = self.options, self.block
         if self.lra:
             return block == 1 or block >= length
-        if not self.sorted_heads:
+        if not self.sorted_heads:  # windows of `block` tokens to each side
             return block >= length - 1
         by_content = options.sort_net == SortNet.attention and options.sortcut is None
         return block >= length or (block == 1 and by_content and not options.local_heads)
 
     def growth(self) -> Growth:
-        """Return the growth of operations with n: (n / C)^2 for sorting, n C for attention."""
-        balanced = self.options.block is None  # C grows with the square root
+        """Return the growth of operations with n: (n / C)^2 for sorting, n C for attention.
+
+        These are n^2 and n with a fixed C, but n and n^1.5 with the default C, which grows as
+        n^0.5. The mixture adds exact attention, n^2.
+        """
+        balanced = self.options.block is None
         if self.options.mixture or (self.sorted_heads and not balanced):
             return Growth(2.0)
         return Growth(1.5 if balanced else 1.0)
 
     def memory(self) -> Growth:
-        """Return the growth of activations with n: (n / C)^2 for sorting, n C for weights."""
+        """Return the growth of activations with n: (n / C)^2 for sorting, n C for weights.
+
+        Only local heads store weights. For the default C see `growth`.
+        """
         if self.options.block is None:
             return Growth(1.5 if self.options.local_heads else 1.0)
         return Growth(2.0 if self.sorted_heads else 1.0)

@@ -87,6 +87,7 @@ def take_tokens(
     """Return the `chosen` tokens of `x`; their numbers count only tokens that `keep` allows."""
     chosen = chosen.clamp(max=x.shape[2] - 1)
     if keep is not None:
+        # Real token number t, from 0, is where the count of real tokens reaches t + 1.
         index = torch.searchsorted(keep.cumsum(1), chosen + 1)
         chosen = index.clamp(max=x.shape[2] - 1)
     index = chosen[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])

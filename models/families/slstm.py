@@ -92,7 +92,7 @@ class SLSTM(GatedMixer):
             biases = 5 - 12 * place**power
         else:
             biases = 3 + 3 * place
-        self.bias = nn.Parameter(torch.zeros(4, self.heads, head))
+        self.bias = nn.Parameter(torch.zeros(4, self.heads, head))  # of i, f, z and o
         with torch.no_grad():
             self.bias[1] = biases
         self.norm_weight = nn.Parameter(torch.ones(width))

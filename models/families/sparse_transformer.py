@@ -98,6 +98,7 @@ class SparseCore(nn.Module):
         if lra and self.stride is None:
             self.stride = 50
         self.causal = site.causal or lra
+        # Number of tokens at the start that are outside the pattern: 0 or 1.
         self.outside = int(lra and (site.cls or chosen.open_first))
         self.layer, self.heads, self.dropout = site.layer, site.heads, site.attention_dropout
         self.sparsity = self.for_length(site.max_length)
@@ -127,9 +128,11 @@ class SparseCore(nn.Module):
         It does if each head attends to all tokens, or each token only to itself.
         """
         stride, strided = self.sparsity.stride, self.pattern == SparsePattern.strided
+        # Near keys of the strided pattern reach `stride` tokens back, so n - 1 is enough for all.
         near_is_all, far_is_all = stride >= length - strided, strided and stride == 1
         if self.head_use == HeadUse.merged:
             return near_is_all or far_is_all
+        # With a stride of n or more, the only far key of a token is the token itself.
         far_ignores_order = far_is_all or (strided and stride >= length)
         if self.head_use == HeadUse.heads:
             return near_is_all and far_ignores_order

@@ -87,7 +87,7 @@ def factors(length: int) -> tuple[int, int]:
     """Return two numbers near sqrt(length) with a product of `length`, or slightly more."""
     root = math.isqrt(length)
     inner = next(n for n in range(root, 0, -1) if length % n == 0)
-    if 2 * inner < root:
+    if 2 * inner < root:  # no divisor is near the root: take the root, rounded up
         inner = math.isqrt(length - 1) + 1
     return inner, -(-length // inner)
 
@@ -247,6 +247,7 @@ class Synthesizer(Family):
                     weight = None if self.alpha is None else share
                     arguments |= {"table": self.table, "weight": weight}
         if parts:
+            # Learned components alone give one set of logits for the whole batch.
             groups = 1 if all(len(q) == 1 for q, _ in parts) and "first" not in arguments else batch
             shape = (groups, self.heads, length, -1)
             queries, keys = (
@@ -293,7 +294,7 @@ class Synthesizer(Family):
         _, stored_values, read_count = cast(tuple[Tensor, ...], flow.state)
         x = flow.x
         v = self.split(self.v_proj(x))
-        q = k = v[..., :0]
+        q = k = v[..., :0]  # without dot, there are no keys to store
         if Component.dot in self.components:
             q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x))
             if self.rotary:

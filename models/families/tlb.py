@@ -142,6 +142,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         self.looks = nn.ModuleList(CrossBlock(site, config) for _ in range(groups))
         self.updates = nn.ModuleList(CrossBlock(site, config) for _ in range(state_layers))
         self.norm = _make_norm(site, config)
+        # Chunks get positions of their own unless the model adds some to the whole sequence.
         self.placed = config.positions == Positions.none
         learned = chunk_positions == ChunkPositions.learned
         table = nn.Parameter(0.02 * torch.randn(chunk, site.width)) if learned else None
@@ -213,10 +214,12 @@ class TemporalLatentBottleneck(ByName, nn.Module):
 
 
 def _make_norm(site: Site, config: BackboneConfig) -> nn.LayerNorm:
+    """Return a new norm of the model's width."""
     return nn.LayerNorm(site.width, eps=config.norm_epsilon)
 
 
 def _make_attention(site: Site) -> MultiHead:
+    """Return new exact attention, for self-attention and cross attention alike."""
     return MultiHead(site, ExactCore(site, sdpa, memory=Growth(1.0)))
 
 
@@ -238,6 +241,8 @@ def _check_options(site: Site, config: BackboneConfig) -> None:
             "per sequence"
         )
     means = (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
+    # Where the CLS vector of such a pooling is missing, the task answers at every token; the trait
+    # `keeps_length` then refuses this stack.
     answers_tokens = config.pooling in WITH_CLS and not site.cls
     if not answers_tokens and config.pooling not in means:
         raise Idle(

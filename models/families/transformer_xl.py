@@ -82,6 +82,7 @@ class TransformerXL(SegmentRecurrence):
                 site, untied=untied, dropout=position_dropout, clamp=clamp,
                 evaluation_clamp=evaluation_clamp,
             )  # fmt: skip
+        # Attention with positions in the scores stores all scores for backward.
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory, relative=relative)
         super().__init__(site, core, bias=bias, bias_default=False)

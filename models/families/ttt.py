@@ -125,6 +125,7 @@ class TTT(GatedMixer):
             heads = [by_head(stream.to(dtype), self.heads) for stream in (*streams, v)]
             blocks = _Blocks(x, place[:, 0], borders.keep, len(self.place_rate))
             q, k, v, rates = (blocks.to_blocks(part) for part in (*heads, rates.mT[..., None]))
+            # Each block becomes a row, because positions count from its first token.
             q, k = (rotate(part.flatten(0, 2)[:, None]).view_as(part) for part in (q, k))
             o, trained, sums = self._train((q, k, v), rates * blocks.real, (trained, sums), blocks)
         o = blocks.back(o).to(x.dtype)
@@ -158,6 +159,7 @@ class TTT(GatedMixer):
         for i, (query, key, target, step, rate) in enumerate(zip(*parts, strict=True)):
             weight = begin + trained
             z, deviation = _norm_channels(key @ weight)
+            # G, the gradient of the loss at the input of LN.
             error = (z * scale + shift - target) * scale
             mean = error.mean(-1, keepdim=True) + z * (error * z).mean(-1, keepdim=True)
             gradient = (error - mean) / deviation
@@ -211,8 +213,14 @@ class _Blocks:
         keep: Bool[Tensor, "b l"] | None,
         size: int,
     ) -> None:
+        """Find the token at each place (`token`) and the place of each token (`slot`).
+
+        `real` tells which places hold a real token of `x`, `full` whether a block's last place
+        does, and `place` counts the filled places of the last block.
+        """
         batch, length = x.shape[:2]
         real = taken.new_full((batch,), length) if keep is None else keep.sum(1).to(taken.dtype)
+        # Enough blocks even if all places but one of the first are taken.
         number = -(-(length + size - 1) // size)
         first = taken.long()[:, None]
         place = torch.arange(number * size, device=x.device) - first
