@@ -99,8 +99,7 @@ def idle_in(family: Callable[..., Any], site: object, given: Mapping[str, Any]) 
     """Return the options of a family that have no effect at a site, each with a message.
 
     Args:
-        family: A constructor; its attributes `needs` and `fixed` (see `lra.models.mixer.Family`)
-            may be missing.
+        family: A constructor, perhaps with `needs` and `fixed` (see `lra.models.mixer.Family`).
         site: Where the mixer is built.
         given: The options that are set, by name; all others have their defaults.
     """

@@ -62,6 +62,7 @@ class Growth:
     log: bool = False
 
     def __post_init__(self) -> None:
+        """Raise ValueError for an exponent that is negative or not finite."""
         if not 0 <= self.exponent < math.inf:
             raise ValueError(
                 f"exponent must be 0 or more, and finite: got {self.exponent}; set 1 for a cost "
@@ -294,6 +295,7 @@ class MadeOnce:
     """
 
     def __init__(self) -> None:
+        """Start empty; an entry has the tensors that decide a value, and the value."""
         self._cached: dict[tuple[Hashable, ...], tuple[Sequence[object], Any]] = {}
 
     def of(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
@@ -413,6 +415,7 @@ def _skip_empty_batches(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def mix(self: Any, x: Any, layout: Layout, *rest: Any) -> Any:
+        """Call `method` if `x`, a tensor or a Flow, has tokens."""
         tensor, state = (x.x, x.state) if isinstance(x, Flow) else (x, None)
         if state is not None:
             _check_causal(self)
@@ -545,8 +548,7 @@ class Remembers(Extends, Protocol):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty state for `memory` tokens; raise `Unsupported` if there is none.
 
-        A state that grows with its memory stores the last `memory` tokens, including the newest;
-        the mixer forgets older tokens.
+        A state that grows with its memory stores only the last `memory` tokens, newest included.
         """
         ...
 

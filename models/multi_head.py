@@ -217,7 +217,8 @@ class MultiHead(Family):
     def attends_at(self) -> bool:
         """Whether `attend` accepts separate positions of queries and keys.
 
-        It does not if the core itself depends on order, because a core counts positions from 0.
+        It does not if the core itself depends on order, because a core counts positions from 0; nor
+        with `mean_at_padding`, which only `forward` computes.
         """
         traits = cast(Core, self.core).traits
         return (
@@ -260,7 +261,7 @@ class MultiHead(Family):
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l v"]]:
         """Return queries (h heads), keys (g) and values (c) of `x`, with positions applied."""
-        if self.weighs_padding or not layout.unread:
+        if self.weighs_padding or not layout.unread:  # else padding may contain anything
             x = blanked(x, layout, self.traits)
         place = layout.start
         placed = add_sinusoids(x, place) if self.infused else x

@@ -22,8 +22,7 @@ from torch import nn
 def declared_options(family: type) -> Mapping[str, inspect.Parameter]:
     """Return the options of a family by name, as keyword parameters; options of bases come first.
 
-    An option is an annotated attribute with a default, in a class that `@options` has marked by
-    the attribute `declares`.
+    An option is an annotated attribute with a default, in a class that `@options` has marked.
     """
     parameters = dict[str, inspect.Parameter]()
     for base in reversed(family.__mro__):

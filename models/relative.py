@@ -215,6 +215,7 @@ class ShawScores(VectorScores):
     no_matrices = ("weight",)
 
     def __init__(self, site: Site) -> None:
+        """Draw a vector for each distance from 0 (bidirectional: from -reach) to reach."""
         super().__init__()
         self.causal, self.scale = site.causal, site.head_width**-0.5
         self.reach = site.relative_distance
@@ -266,6 +267,7 @@ class SinusoidScores(VectorScores):
         clamp: int | None = None,
         evaluation_clamp: int | None = None,
     ) -> None:
+        """Make W_r; u and v come from the site, which shares them, unless they are `untied`."""
         super().__init__()
         self.clamp = clamp
         self.evaluation_clamp = clamp if evaluation_clamp is None else evaluation_clamp

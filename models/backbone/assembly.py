@@ -69,6 +69,7 @@ class FactorisedEmbedding(Roles):
     no_matrices = ("weight",)
 
     def __init__(self, vocabulary: int, narrow: int, width: int, scale: float) -> None:
+        """Draw the table, which is `weight` as in `nn.Embedding`, and make the map."""
         super().__init__()
         self.scale = scale
         self.weight = nn.Parameter(torch.empty(vocabulary, narrow))
@@ -380,8 +381,7 @@ def check_memory(
         initial_state: Returns the model's empty state, given a number of rows and of tokens.
 
     Raises:
-        Idle: The task carries no state from batch to batch, or the state has the same size for
-            every number of tokens.
+        Idle: The task carries no state, or the state has one size for every number of tokens.
     """
     lengths = {"memory": config.memory, "evaluation_memory": config.evaluation_memory}
     chosen = {name: length for name, length in lengths.items() if length}

@@ -180,6 +180,7 @@ class EncoderDecoder(nn.Module):
         target: Flow = encoded.with_x(flow.x.gather(1, cut))
         for block in self.decoder:
             target = block(target, Layout(), encoded.x, source_layout)
+        # Each place of a row takes the output of its token in the target; the source's become 0.
         put_back = (place - start).clamp(0, len(steps) - 1)[..., None].expand(-1, -1, width)
         x = self.norm(target.x).gather(1, put_back).masked_fill((place < start)[..., None], 0.0)
         return target.with_x(x)

@@ -149,8 +149,7 @@ def begin(model: Backbone, prompts: Int[Tensor, "b l"], *, memory: int | None) -
     Args:
         model: A language model in eval mode.
         prompts: Token ids, b prompts of l >= 1 tokens.
-        memory: Number of tokens of prompt and continuation that the state must store; None: work
-            without a state.
+        memory: Number of tokens, prompt included, that the state must store; None: no state.
 
     Raises:
         Unsupported: The model is no causal language model, or has no state.
@@ -214,8 +213,7 @@ def generate(
         recompute: Whether to read all tokens again for each new token, without a state.
 
     Raises:
-        Unsupported: The model is no causal language model; or it has no state, and `recompute` is
-            off.
+        Unsupported: The model is no causal language model, or has no state without `recompute`.
         ValueError: A prompt is empty, `steps` is below 1, the model is in training mode, a draw
             has no generator, or the text is longer than the model's learned positions.
     """

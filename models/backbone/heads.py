@@ -193,8 +193,7 @@ class TokenHead(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "b l"], Bool[Tensor, "b l"] | None]:
         """Return the same as `judge_piece`, for all positions of all rows.
 
-        If the positions need several pieces, backward computes each piece again instead of storing
-        its logits.
+        With several pieces, backward computes each piece again instead of storing its logits.
         """
         flat, targets = x.flatten(0, 1), target.flatten()
         if len(targets) <= self.piece():
@@ -307,7 +306,7 @@ class AdaptiveHead(TokenHead):
         shrink: float,
         dropout: float = 0.0,
     ) -> None:
-        """Make PyTorch's module; as it has no dropout, hooks apply it after each first map."""
+        """Make PyTorch's module; it has no dropout, so hooks drop hidden units of rarer groups."""
         super().__init__()
         used = groups_of(width, vocabulary, cutoffs, shrink)
         self.groups = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, used, div_value=shrink)

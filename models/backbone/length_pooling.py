@@ -84,7 +84,7 @@ def check_blocks(config: Any) -> None:
 def poolings(layers: Sequence[int], *, query_only: bool) -> list[int]:
     """Return, for each layer of all blocks, how often the longest sequence it reads was pooled.
 
-    With `query_only`, the first layer of a block also reads the sequence before the pooling.
+    With `query_only`, a block's first layer also reads the sequence before, pooled once less.
     """
     return [
         block - (query_only and block > 0 and not layer)

@@ -394,8 +394,7 @@ class Backbone(nn.Module):
         """Return logits, [b c] or [b l c], and the next state if one is given.
 
         Args:
-            tokens: Ids (or real numbers) of b examples, each of p sequences: 2 in a task of pairs,
-                else 1.
+            tokens: Ids (or real numbers) of b examples, each of p = 1 sequence, or 2 for pairs.
             keep: True for real tokens; None: there is no padding.
             state: What a causal model remembers of earlier tokens; None: nothing.
             layout: The masks of the batch: documents, prefixes, or an order.

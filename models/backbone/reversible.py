@@ -235,6 +235,7 @@ class ReversibleStack(Stack):
         norm: NormKind = NormKind.layer,
         norm_epsilon: float = NORM_EPSILON,
     ) -> None:
+        """Check the mixers, and make the last norm, twice as wide for two concatenated streams."""
         super().__init__(
             blocks,
             width=2 * width if concat else width,

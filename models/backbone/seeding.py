@@ -63,6 +63,7 @@ class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, own: torch.Generator) -> None:
+        """Note the seeds of the default generator, which a model has just set, and of `own`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.seeds = {known.initial_seed() for known in (torch.default_generator, own)}
         self.drawn: dict[int, torch.UntypedStorage] = {}

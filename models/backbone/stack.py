@@ -195,6 +195,7 @@ class PlainBlock(TransformerBlock):
     """One mixer, then one position-wise network, without residuals and norms."""
 
     def __init__(self, mixer: nn.Module, **options: Any) -> None:
+        """Make the block with the identity as its norm, so that `mixed` works unchanged."""
         super().__init__(mixer, **options)
         self.mixer_norm = nn.Identity()
         self.network_norm = None
@@ -235,6 +236,7 @@ class Stack(nn.Module):
         norm: NormKind = NormKind.layer,
         norm_epsilon: float = NORM_EPSILON,
     ) -> None:
+        """Make the last norm, and note which facts each mixer uses: `refuse` runs in every pass."""
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm_of(norm, width, norm_epsilon)

@@ -78,8 +78,7 @@ class Opening:
     ) -> Iterator[int]:
         """Yield `steps` tokens that continue the text, each as soon as it is chosen.
 
-        Draws are made on the CPU from probabilities in float64, so equal logits give equal tokens
-        on every machine.
+        Draws are made on the CPU in float64, so equal logits give equal tokens everywhere.
 
         Args:
             sampling: How a token is chosen from its logits.

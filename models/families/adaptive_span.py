@@ -113,8 +113,7 @@ class SpanCore(nn.Module):
     ) -> Float[Tensor, "b h l v"]:
         """Let each query attend to the keys within the span of its head.
 
-        The l queries are at the places of the last l keys of s. `layout.keep`, [b s], is False for
-        keys to hide.
+        The l queries are at the last l of s keys. `layout.keep`, [b s], is False for hidden keys.
         """
         window = min(self.window(), k.shape[2])
         columns = window if self.traits.causal else 2 * window + 1
@@ -155,6 +154,7 @@ class AdaptiveSpan(SegmentRecurrence):
         persistent: int = 0,
         bias: bool = False,
     ) -> None:
+        """Check the options, and make the core; every token of a segment reads its whole memory."""
         check_least(1, span=span, ramp=ramp)
         check_least(0, persistent=persistent)
         if not 0 <= initial <= 1:

@@ -231,14 +231,9 @@ class BigBirdCore(nn.Module):
     ) -> Float[Tensor, "b h l v"]:
         """Let some queries attend to all keys that `visible` and `causal` leave them.
 
-        Args:
-            q: The queries of l chosen tokens.
-            k: The keys of all s tokens.
-            v: The values of all s tokens.
-            position: The indices of the chosen tokens; only the bias of distances depends on them.
-            visible: The keys that each query may attend to; None: all.
-            causal: Whether query i, counted among the l, attends to keys 0 to i alone. The caller
-                sets it only where the queries are all tokens from the first one on.
+        `position` has the indices of the l tokens with these queries; only the bias of distances
+        depends on it. `visible` is None if all s keys are visible. `causal` limits query i, counted
+        among the l, to keys 0 to i: it is set only where the queries are all tokens from the first.
         """
         bias = None
         if self.slopes is not None:
@@ -309,6 +304,7 @@ class BigBird(MultiHead):
         variant: Variant = Variant.faithful,
         bias: bool = True,
     ) -> None:
+        """Refuse a plan that a causal model cannot have; make the pattern and the core."""
         if plan != PlanChoice.uniform and site.causal:
             raise Unsupported(
                 f"plan={plan} chooses blocks by the length of the whole sequence, but a causal "

@@ -98,6 +98,7 @@ class Differential(MultiHead):
     """
 
     def __init__(self, site: Site, *, deviation: NonNegative = 0.1, bias: bool = False) -> None:
+        """Make two heads of queries and of keys, half as wide, for each head of values."""
         if site.head_width % 2:
             raise ValueError(
                 "differential attention divides the channels of a head between two attention "

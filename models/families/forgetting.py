@@ -77,6 +77,7 @@ class _Fades(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, first: int, rows: int, ahead: bool) -> Tensor:
+        """Return the bias, [b h rows s]; backward needs only `first` and `ahead`, no tensor."""
         ctx.first, ctx.ahead = first, ahead
         exact, queries = levels(g.double(), first), slice(first, first + rows)
         # F in the precision of g, and its rounding error: both differences together are exact.
@@ -116,14 +117,9 @@ def fading_attention(
     Some queries are processed at a time, and their scores are computed again in backward. If there
     are few pairs of query and key, all queries are processed together and their scores are stored.
 
-    Args:
-        q: Queries of the last l of s tokens.
-        k: Keys.
-        v: Values.
-        g: Logarithms of the gates of each token.
-        causal: Whether later keys are hidden; ignored if `visible` is given.
-        visible: True where query i may attend to key j; None: `causal` decides.
-        dropout: Probability that a weight is set to 0.
+    The queries are those of the last l of s tokens, and `g` has the logarithm of each token's gate.
+    `visible` is True where query i may attend to key j; None: `causal` decides whether later keys
+    are hidden. `dropout` is the probability that a weight is set to 0.
     """
     # `plain`: nothing but causality hides keys, so later keys are left out instead of masked.
     offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
@@ -174,6 +170,7 @@ class ForgettingCore(nn.Module):
     """
 
     def __init__(self, site: Site, *, causal: bool) -> None:
+        """Set the traits; memory is linear, because backward computes scores again."""
         super().__init__()
         self.dropout = site.attention_dropout
         self.traits = Traits(
@@ -281,6 +278,7 @@ class Forgetting(MultiHead):
         bidirectional: bool = True,
         bias: bool = False,
     ) -> None:
+        """Make the projections and the forget gates, one for each head, with their first biases."""
         if not 0 < time_min <= time_max:
             raise ValueError(
                 "forgetting times must be positive, and time_min at most time_max: got "

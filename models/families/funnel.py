@@ -43,6 +43,7 @@ class FunnelScores(SinusoidScores):
     kind_vector: nn.Parameter
 
     def __init__(self, site: Site, *, dropout: float) -> None:
+        """Draw w and t (`kind_bias`, `kind_vector`) for sites with a CLS vector; else use None."""
         super().__init__(site, untied=True, dropout=dropout)
         shape = (site.heads, site.head_width)
         for name in ("kind_bias", "kind_vector"):
@@ -99,6 +100,7 @@ class Funnel(MultiHead):
     )  # fmt: skip
 
     def __init__(self, site: Site, *, position_dropout: Share = 0.0, bias: bool = True) -> None:
+        """Make `FunnelScores` with positions=transformer_xl; `ExactCore` makes other encodings."""
         if site.causal:
             raise Unsupported(
                 "Funnel-Transformer pools each token with the next one, so it has no causal form: "

@@ -69,8 +69,7 @@ class GLA(Recurrence):
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return the output of each token of `x`, after the state `before`, and the next state.
 
-        A state has S of each head, and inputs of the convolutions. `borders` has padding and the
-        borders of documents.
+        A state has S of each head, and inputs of convolutions; `borders` has padding, documents.
         """
         state, *inputs = before
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))

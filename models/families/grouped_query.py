@@ -62,6 +62,7 @@ class GroupedQueryAttention(MultiHead):
     version = 2  # draws only the projections that it uses
 
     def __init__(self, site: Site, *, key_value_heads: int = 1, bias: bool = True) -> None:
+        """Make as many heads of keys and values as chosen; all other heads are those of `site`."""
         if key_value_heads < 1 or site.heads % key_value_heads:
             raise ValueError(
                 "key_value_heads must divide the number of query heads: got "

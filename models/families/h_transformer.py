@@ -44,6 +44,7 @@ class HTransformerCore(Roles):
     no_matrices = ("relative",)
 
     def __init__(self, site: Site, *, block: int, relative_bias: bool) -> None:
+        """Draw the bias, and set the traits: up to 2 C tokens, attention is exact."""
         super().__init__()
         if block < 2 or block % 2:
             raise ValueError(

@@ -42,6 +42,7 @@ class LowerBounds(Roles):
     undecayed = ("table",)
 
     def __init__(self, depth: int, width: int) -> None:
+        """Make a table of zeros, with which bounds rise from layer to layer in equal steps."""
         super().__init__()
         self.table = nn.Parameter(torch.zeros(depth, width))
 

@@ -20,6 +20,7 @@ class Identity(Family):
     """The value and the output projection, and nothing between them."""
 
     def __init__(self, site: Site, *, bias: bool = True) -> None:
+        """Make both projections; every mask is supported, because no token reads another."""
         super().__init__()
         self.traits = Traits(
             supports=Traits().supports | {"document"},

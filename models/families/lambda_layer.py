@@ -101,8 +101,7 @@ def global_lambda(
 ) -> Float[Tensor, "b h l v"]:
     """Apply to each query the position part of its map, over all values.
 
-    `offsets` has one vector per distance; distance 0 is the last one if causal, else the middle
-    one.
+    `offsets` has one vector per distance; that of distance 0 is last if causal, else central.
     """
     length, middle = q.shape[2], offsets.shape[1] - 1 if causal else offsets.shape[1] // 2
     used = offsets[:, middle + 1 - length : (middle + length if not causal else None)]

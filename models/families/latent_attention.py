@@ -58,6 +58,7 @@ class LatentCore(ExactCore):
     """Exact attention with keys that are wider than the values."""
 
     def __init__(self, site: Site) -> None:
+        """Set the traits, also those of `LatentAttention`, which applies rotary positions."""
         super().__init__(site, padded_sdpa, memory=Growth(1.0))
         added = frozenset({Positions.alibi.value, Positions.t5.value, Positions.rotary.value})
         inside = site.positions != Positions.none

@@ -45,6 +45,7 @@ class LinformerCore(nn.Module):
     """Softmax attention of the queries to slots, which are projections of keys and values."""
 
     def __init__(self, site: Site, length_map: LengthMap, *, masked: bool) -> None:
+        """Set the traits. Order has no effect if pooling gives one slot, or one for each token."""
         super().__init__()
         self.length_map, self.dropout = length_map, site.attention_dropout
         matrix, pools = length_map.projection in MATRIX, length_map.projection in POOL
@@ -178,7 +179,8 @@ class Linformer(MultiHead):
         )
         super().__init__(site, LinformerCore(site, length_map, masked=not lra), bias=bias)
         linear = length_map.joined and projection != Projection.max_pool
-        # Mapping tokens to slots first saves time only if the model is wide enough.
+        # A linear map of all heads can be applied to tokens first, before k_proj and v_proj. This
+        # saves time only if the model is wide enough.
         self.early = linear and not self.positions_inside and 2 * site.width >= slots
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:

@@ -61,17 +61,11 @@ def local_attention(
 ) -> Float[Tensor, "b h l v"]:
     """Let each token attend to its block of contiguous tokens, and to neighbouring blocks.
 
-    Args:
-        q: Queries.
-        k: Keys.
-        v: Values.
-        block: Number of tokens of a block, C.
-        look_back: Number of earlier blocks to which a token attends.
-        look_forward: Number of later blocks to which a token attends.
-        causal: Whether later tokens are hidden.
-        keep: False for keys to hide; None: none. A query without any visible key returns 0.
-        slopes: Decrease of each head's scores per token of distance (ALiBi); None: 0.
-        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
+    Blocks have `block` tokens; a token attends to `look_back` blocks before its own, and to
+    `look_forward` after it. If `causal`, later tokens are hidden, and so are keys with `keep` False
+    (None: none). `slopes` has the decrease of each head's scores per token of distance (ALiBi;
+    None: 0), `dropout` the probability that a weight is set to 0; the others are divided by
+    1 - dropout. A query without any visible key returns 0.
     """
     length = q.shape[2]
     other_blocks = -(-length // block) - 1

@@ -274,7 +274,8 @@ class Longformer(MultiHead):
     ) -> Float[Tensor, "b h l k"]:
         """Let the tokens marked in `is_global` attend to all tokens, and all tokens to them.
 
-        Rows may have different numbers of global tokens; `real` is False for a row's missing ones.
+        Other tokens fill up rows with fewer global tokens than others; `real` is False for them,
+        and they keep the outputs of their windows.
         """
         q, k, v = self.project(x, layout)
         keep = torch.ones_like(is_global) if layout.keep is None else layout.keep

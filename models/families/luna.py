@@ -265,7 +265,7 @@ class Luna(Family):
         with full_precision(x):
             scores = keys.to(dtype) @ (slot_queries.to(dtype) * self.head_width**-0.5).mT
             positive = (
-                F.softplus(scores, beta=math.log(2.0))
+                F.softplus(scores, beta=math.log(2.0))  # log2(1 + 2^a)
                 if self.activation == Activation.softplus
                 else F.elu(scores) + 1
             )

@@ -70,8 +70,7 @@ class Mamba(Recurrence):
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return the output of each token of `x`, after the state `before`, and the next state.
 
-        A state has h of each channel, and inputs of the convolution. `borders` has padding and the
-        borders of documents.
+        A state has h, and inputs of the convolution; `borders` has padding and documents.
         """
         state, *inputs = before
         (u,), tails = self.convolutions([self.input_proj(x)], inputs, borders, silu=True)

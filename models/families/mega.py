@@ -101,6 +101,7 @@ class DistanceTable(nn.Module):
     """
 
     def __init__(self, longest: int, *, causal: bool) -> None:
+        """Draw the table from the smallest distance, `least`, to longest - 1."""
         super().__init__()
         self.least = 0 if causal else 1 - longest
         self.weight = nn.Parameter(torch.empty(longest - self.least))
@@ -227,7 +228,7 @@ class Mega(Family):
         u, z, r, c = self.mx_proj(mx).split(self.widths, dim=-1)
         q, k = (F.silu(z)[..., None, :] * self.scale + self.shift).unbind(-2)
         v = F.silu(self.v_proj(x))
-        q, k, v = (part[:, None] for part in (q, k, v))
+        q, k, v = (part[:, None] for part in (q, k, v))  # one head
         o, window = self._attend(q, k, v, layout.keep, window)
         g = dropout(F.silu(c + self.h_proj(F.silu(r) * o[:, 0])))
         state = None if after is None else (after, window)
@@ -347,6 +348,7 @@ class Mega(Family):
             return weighted_values(
                 scores, v, causal=False, visible=visible, dropout=dropout, bias=bias
             )
+        # Laplace weights: scores are divided by the number of keys that the query may attend to.
         count = keys if visible is None else visible.sum(-1, keepdim=True).clamp(min=1)
         weights = laplace(scores / count if bias is None else scores / count + bias)
         if visible is not None:

@@ -52,19 +52,11 @@ def least_squares(
 ) -> tuple[Float[Tensor, "b h l v"], Parts]:
     """Return o of the module's docstring, in the type of `v`, and H and G after the last token.
 
-    H and G are computed from keys that are divided by the root of Lambda.
-
-    Args:
-        q: Queries.
-        k: Keys, in float32 or float64.
-        v: Values.
-        beta: Weight with which each token enters, 0 or more.
-        g: log gamma, at most 0.
-        ridge: Lambda.
-        before: H and G before the first token; None: 0.
-        steps: Number of steps of conjugate gradients.
-        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
-        keep: False for padding; None: there is no padding.
+    H and G are computed from keys that are divided by the root of Lambda, which is `ridge`. `beta`
+    is the weight, 0 or more, with which each token enters, and `g` is log gamma, at most 0. Keys
+    are in float32 or float64. `before` has H and G before the first token (None: 0), and `keep` is
+    False for padding. `steps` is the number of steps of conjugate gradients; `chunk`, the tokens
+    per chunk of the parallel form, affects only speed and memory.
     """
     root = ridge.rsqrt()[:, None]
     q, k = q * root, k * root
@@ -108,8 +100,7 @@ class MesaNet(CausalRecurrence):
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return the output of each token of `x`, after the state `before`, and the next state.
 
-        A state has H, G and inputs of the convolutions. `borders` has padding and the borders of
-        documents.
+        A state has H, G and inputs of the convolutions; `borders` has padding and documents.
         """
         old_h, old_g, *inputs = before
         projected, tails = self.convolutions((self.q_proj(x), self.k_proj(x)), inputs, borders)

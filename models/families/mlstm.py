@@ -63,8 +63,7 @@ class MLSTM(Recurrence):
             )
         self.gate_proj, self.input_proj = self.projections(site, width, width)
         self.convolutions = ShortConvolutions([width], self.convolution, bias=True)
-        # The initial values of maps and gates are those of the package.
-        deviation = (2 / (5 * site.width)) ** 0.5
+        deviation = (2 / (5 * site.width)) ** 0.5  # this and all initial values: as in xlstm
         self.query_map, self.key_map, self.value_map = (
             BlockMap(width, self.block_size, deviation) for _ in range(3)
         )

@@ -36,7 +36,8 @@ class MobaCore(nn.Module):
     def __init__(self, site: Site, *, block: int, top: int) -> None:
         """Set the traits: quadratic, because each query scores all n / C blocks.
 
-        Attention is sparse only if `top` blocks do not hold the longest input.
+        Attention is sparse only if `top` blocks do not hold the longest input; without this, or in
+        blocks of one token, order has no effect. A state stores whole blocks (`summarises`).
         """
         super().__init__()
         self.block, self.top, self.dropout = block, top, site.attention_dropout

@@ -191,8 +191,7 @@ class NativeSparseAttention(Family):
     ) -> list[Float[Tensor, "b h l k"]]:
         """Return the outputs of the branches: compressed blocks, selected blocks, window.
 
-        `keys` and `values` of all branches are concatenated along the heads and arranged in the
-        slots of `table`.
+        `keys` and `values` have the heads of all branches in turn, in the slots of `table`.
         """
         causal, rate = self.traits.causal, self.dropout if self.training else 0.0
         choice = Choice(table, causal, *self.numbers, self.compressed_block, self.stride)

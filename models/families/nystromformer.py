@@ -61,8 +61,7 @@ def memberships(
 ) -> tuple[Float[Tensor, "b m l"], Bool[Tensor, "b m"]]:
     """Return weights with which each token enters each landmark's mean, in the type `dtype`.
 
-    Also return which landmarks have a real token. `keep` is True for real tokens, which are divided
-    into `landmarks` segments.
+    Also return which landmarks have a real token. The tokens with `keep` form their segments.
     """
     total = keep.sum(1, keepdim=True)
     size, longer = total // landmarks, total % landmarks
@@ -131,6 +130,7 @@ class NystromCore(nn.Module):
         conv_kernel: int,
         padding: PaddingRule = PaddingRule.exact,
     ) -> None:
+        """Make the convolution of values, and set the traits; `Unsupported` for a causal model."""
         super().__init__()
         if site.causal:
             raise Unsupported(

@@ -209,6 +209,7 @@ class PerformerCore(FeatureCore):
         chunk: int,
         causal: bool,
     ) -> None:
+        """Register the projection as a buffer, so that it is saved with the weights."""
         super().__init__(options.traits(causal), chunk)
         self.options = options
         self.register_buffer("projection", projection)

@@ -79,6 +79,7 @@ class QRNNCells(nn.Module):
     def __init__(
         self, width: int, hidden: int, kernel: int, pooling: PoolingGates, zoneout: float
     ) -> None:
+        """Make one map for all gates: Z and F, then O and I where `pooling` has them."""
         super().__init__()
         self.pooling, self.zoneout = pooling, zoneout
         self.width, self.hidden, self.kernel = width, hidden, kernel

@@ -84,8 +84,7 @@ class Wrap(StrEnum):
 def bucket_factors(length: int, chunk: int) -> list[int]:
     """Return factors of the number of buckets, about 2 length / chunk.
 
-    There is one factor up to 64 buckets; above, the fewest powers of 2 that are at most 64 and
-    nearly equal.
+    One factor up to 64 buckets; above, the fewest powers of 2, nearly equal and at most 64.
     """
     buckets = 2 * math.ceil(length / chunk)
     if buckets <= LARGEST_FACTOR:

@@ -52,15 +52,9 @@ def bonus_product(
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
     """Return o_t = (S_(t-1) + Diag(bonus) k_t v_t^T)^T q_t, at least in float32, and the last S.
 
-    Args:
-        q: Queries.
-        k: Keys.
-        v: Values.
-        g: Logarithms of decays, at most 0.
-        bonus: Weight u of the current token in each of e channels of all heads.
-        borders: Padding and documents.
-        state: The state after earlier tokens; None: there are none.
-        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
+    `g` has the logarithms of decays, at most 0, and `bonus` the weight u of the current token for
+    each of e channels of all heads. `borders` has padding and documents, `state` is S after earlier
+    tokens (None: 0), and `chunk`, the tokens per chunk, affects only speed and memory.
     """
     dtype = sum_dtype(q)
     with full_precision(q):
@@ -119,8 +113,7 @@ class RWKV6(ShiftedMixer):
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return the gated heads for `x`, after the state `before`, and the next state.
 
-        A state has S of each head and the last real token. `borders` has padding and the borders
-        of documents.
+        A state has S of each head and the last real token; `borders` has padding, documents.
         """
         state, token = before
         previous, token = previous_tokens(x, token, borders)

@@ -125,8 +125,7 @@ class RWKV7(ShiftedMixer):
         """Return the gated heads for `x`, after the state `before`, and the next state.
 
         A state has S of each head and the last real token; `borders` has padding and the borders of
-        documents. In the first layer, the values follow the heads' channels, if later layers mix
-        them in.
+        documents. In the first layer, the values follow the channels if later layers need them.
         """
         x, first = x[..., : self.width], x[..., self.width :]
         state, token = before

@@ -99,6 +99,7 @@ class SharedDynamics(Float32Parameters):
         rule: Discretisation,
         clip: bool,
     ) -> None:
+        """Draw A and B for J equal blocks of HiPPO-N, and B in the basis of eigenvectors."""
         super().__init__()
         self.rule, self.clip = rule, clip
         frequency, vectors = legs_vectors(states // blocks)
@@ -208,6 +209,7 @@ class S5(StateSpace):
 
         `before` is the state before `u`, None for zeros; `keep` is False for padding.
         """
+        # Twice, because each complex state stands for a conjugate pair: y = 2 Re(C x).
         return read_shared(self.dynamics, 2 * self.readout.to(u.dtype), u, before, keep)
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:

@@ -280,8 +280,7 @@ class SinkhornCore(nn.Module):
     ) -> sorting.Sorted:
         """Return sorted keys and values for each block; with SortCut, for the first blocks only.
 
-        `k` and `v` have n blocks of c tokens, `real` is False for padding (None: there is none),
-        and `scores` is as in `forward`.
+        `k`, `v` have n blocks of c tokens; `real` is False for padding; `scores` as in `forward`.
         """
         options, causal = self.options, self.causal
         allowed = sorting.choices(real, k.shape[2], causal=causal, device=k.device)

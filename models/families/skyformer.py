@@ -140,6 +140,7 @@ class GaussianCore(nn.Module):
     """Attention with a Gaussian kernel, over every pair of tokens."""
 
     def __init__(self, dropout: float = 0.0) -> None:
+        """Set the traits; outputs are sums and no means, because weights are not normalised."""
         super().__init__()
         self.dropout = dropout
         self.traits = Traits(
@@ -174,6 +175,7 @@ class SkyformerCore(nn.Module):
         padding: PaddingRule,
         max_length: int,
     ) -> None:
+        """Set the traits; if the landmarks are all tokens, each once, order has no effect."""
         super().__init__()
         self.register_buffer("draws", draws)
         self.inverse, self.gamma, self.sampling, self.padding = inverse, gamma, sampling, padding

@@ -105,8 +105,7 @@ class SLSTM(GatedMixer):
     ) -> tuple[Float[Tensor, "b l d"], Parts]:
         """Return h of each token of `x`, after the state `before`, and the next state.
 
-        A state has h, C, n and m, and inputs of the convolution. `borders` has padding and the
-        borders of documents.
+        A state has h, C, n, m and inputs of the convolution; `borders` has padding, documents.
         """
         state, *inputs = before
         (c,), tails = self.convolutions([x], inputs, borders, silu=True)

@@ -229,8 +229,7 @@ class SparseCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Let each new query attend to the keys of its pattern among the last `memory` tokens.
 
-        The first tokens use the sparse form. Later ones compute all scores and mask them, which is
-        exact but saves no time.
+        The first tokens use the sparse form. Later ones mask all scores: exact, but not faster.
         """
         cache = kv_cache.append_keys(state, k, v)
         if cache.begins:

@@ -79,6 +79,7 @@ class TalkingCore(ExactCore):
     """Talking-heads attention with its two maps across heads."""
 
     def __init__(self, site: Site, key_heads: int, value_heads: int, mixing: Mixing) -> None:
+        """Make the maps P and R; rows of R need not sum to 1, so outputs are no weighted means."""
         super().__init__(site, self.talk, memory=Growth(2.0), value_heads=value_heads)
         self.logits_map = mixing_map(site.heads, key_heads, mixing)
         self.weights_map = mixing_map(value_heads, site.heads, mixing)

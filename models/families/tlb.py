@@ -241,8 +241,7 @@ def _check_options(site: Site, config: BackboneConfig) -> None:
             "per sequence"
         )
     means = (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
-    # Where the CLS vector of such a pooling is missing, the task answers at every token; the trait
-    # `keeps_length` then refuses this stack.
+    # Such a pooling lacks CLS only where the task answers tokens, which `keeps_length` refuses.
     answers_tokens = config.pooling in WITH_CLS and not site.cls
     if not answers_tokens and config.pooling not in means:
         raise Idle(

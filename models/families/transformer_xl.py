@@ -76,6 +76,7 @@ class TransformerXL(SegmentRecurrence):
         position_dropout: Share = 0.0,
         bias: bool = False,
     ) -> None:
+        """Make scores with positions=transformer_xl; `ExactCore` makes those of other encodings."""
         relative = None
         if by_distance(site):
             relative = SinusoidScores(

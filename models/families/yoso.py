@@ -176,6 +176,7 @@ class YosoCore(nn.Module):
         gradient: Gradient,
         conv_kernel: int,
     ) -> None:
+        """Set the traits; `tau_grows` is True where tau is log2 of the longest sequence."""
         super().__init__()
         self.register_buffer("planes", planes)
         self.tau, self.gradient = tau, gradient
