@@ -308,7 +308,7 @@ def normal_parameter(site: Site, shape: tuple[int, ...], deviation: float) -> nn
 
 
 def relative_scores(site: Site) -> RelativeScores | None:
-    """Return the module for `site.positions`; None if it is no encoding of this file."""
+    """Return the module for `site.positions` (t5: one for all layers); None for other encodings."""
     makers: dict[Positions, Callable[[], RelativeScores]] = {
         Positions.t5: lambda: site.share("positions.t5", lambda: BucketScores(site)),
         Positions.shaw: lambda: ShawScores(site),

@@ -191,6 +191,7 @@ class Backbone(nn.Module):
         torch.default_generator.manual_seed(derive(seed, "embedding"))
         config, facts = self.config, self.facts
         tied = self.per_token and config.tied_embeddings
+        # A tied table has deviation 1 / scale, so that its logits have moderate size.
         self.input_scale = (config.embedding_width or config.width) ** 0.5 if tied else 1.0
         self.embedding = embedding_of(config, facts, self.input_scale)
         # A factorised embedding multiplies by the scale itself.

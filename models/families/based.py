@@ -49,6 +49,7 @@ class TaylorFeatures:
         phi = x.new_empty((*x.shape[:-1], 1 + width + len(first)))
         phi[..., 0] = 1
         torch.mul(x, width**-0.25, out=phi[..., 1 : width + 1])
+        # s^2 / 2 contains the product of two channels twice, as a b and b a, but a square once.
         scale = x.new_full(first.shape, width**-0.5).masked_fill(
             first == second, (2 * width) ** -0.5
         )

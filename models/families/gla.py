@@ -62,6 +62,7 @@ class GLA(Recurrence):
         self.decay_down = projection(site.width, self.gate_rank, bias=False)
         self.decay_up = projection(self.gate_rank, keys, bias=True)
         self.convolutions = ShortConvolutions((keys, keys, values), self.convolution)
+        # Adds the gate, the norm and the output projection, and sets the traits.
         self.finish(site, keys=key_width, values=value_width, gate=self.gate)
 
     def read(

@@ -71,7 +71,7 @@ class HGRN2(Recurrence):
         self.out_proj = self.projection_back(site, width)
         self.convolutions = ShortConvolutions((), None)  # none, but the base class asks for them
         state = site.heads, site.head_width, site.head_width
-        self.complete(site, state=state, bidirectional=self.bidirectional)
+        self.complete(site, state=state, bidirectional=self.bidirectional)  # sets traits
 
     def gates(
         self, x: Float[Tensor, "b l d"]

@@ -97,7 +97,7 @@ def comb_attention(
     tokens than the padded ones. The remaining arguments are those of `local_attention`.
     """
     length = q.shape[2]
-    groups = longest // block + 1
+    groups = longest // block + 1  # one more than N / C even where C divides N
     slots = groups * block
     if keep is None and length < longest:
         keep = torch.ones(q.shape[0], length, dtype=torch.bool, device=q.device)

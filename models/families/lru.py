@@ -127,6 +127,7 @@ class LRU(StateSpace):
         self.readout = nn.Parameter(torch.empty(sides, 2, width, number))
         nn.init.normal_(self.readout, std=number**-0.5)
         gates = 2 if self.mixing == GatedMap.glu else 1
+        # Adds D and the output map, `gates` times as wide as the model, and sets the traits.
         self.complete(site, state=(number,), gates=gates, operations=Growth(1.0))
 
     def read(

@@ -63,7 +63,7 @@ class Mamba(Recurrence):
         self.log_rate = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(width, 1))
         self.skip = nn.Parameter(torch.ones(width))
         self.out_proj = self.projection_back(site, width)
-        self.complete(site, state=(width, states), bidirectional=self.bidirectional)
+        self.complete(site, state=(width, states), bidirectional=self.bidirectional)  # sets traits
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders

@@ -125,7 +125,7 @@ class Mamba2(LogLinearMixer):
         self.norm = GatedHeadNorm(width)
         self.out_proj = self.projection_back(site, width)
         state = site.heads, self.states, width // site.heads
-        self.complete(site, state=state, bidirectional=self.bidirectional)
+        self.complete(site, state=state, bidirectional=self.bidirectional)  # sets traits
         if self.log_linear:
             self.add_levels(site)
 

@@ -93,6 +93,7 @@ class MesaNet(CausalRecurrence):
         start = torch.full((site.heads, site.head_width), 1 - self.ridge_min)
         self.ridge = nn.Parameter(start.expm1().log())  # so that Lambda starts at 1
         self.convolutions = ShortConvolutions((width, width), self.convolution)
+        # Adds the gate, the norm and the output projection, and sets the traits.
         self.finish(site, keys=site.head_width, values=site.head_width, gate=self.gate)
 
     def read(

@@ -79,7 +79,7 @@ class MLSTM(Recurrence):
         self.out_proj = self.projection_back(site, width)
         key_width = width // site.heads
         state = site.heads, key_width, key_width + 1  # S, and z as one more column
-        self.complete(site, state=state, bidirectional=self.bidirectional)
+        self.complete(site, state=state, bidirectional=self.bidirectional)  # sets traits
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders

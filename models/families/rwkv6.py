@@ -106,7 +106,7 @@ class RWKV6(ShiftedMixer):
         zigzag = 0.1 * ((torch.arange(inner) + 1) % 3 - 1)  # 0, 0.1, -0.1 in turn
         self.bonus = nn.Parameter(depth * (1 - linear) + zigzag)
         state = site.heads, site.head_width, site.head_width
-        self.complete(site, state=state, bidirectional=self.bidirectional)
+        self.complete(site, state=state, bidirectional=self.bidirectional)  # sets traits
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders

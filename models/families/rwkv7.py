@@ -99,9 +99,9 @@ class RWKV7(ShiftedMixer):
         self.skip = nn.Parameter(torch.full((inner,), -0.04))
         self.out_proj = self.projection_back(site, inner)
         state = site.heads, site.head_width, site.head_width
-        self.complete(site, state=state, bidirectional=self.bidirectional)
+        self.complete(site, state=state, bidirectional=self.bidirectional)  # sets traits
         self.sides = 1 if self.traits.causal else 2
-        # The first layer passes its values on if another layer follows.
+        # Values are passed on if a layer follows; `read` does it only where no layer before has.
         self.passes_values = self.value_residual and site.layer < site.depth - 1
         self.value_residual = self.value_residual and site.depth > 1
         self.traits = replace(self.traits, reversible=not self.value_residual)

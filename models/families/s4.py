@@ -137,6 +137,7 @@ class S4(StateSpace):
         nn.init.normal_(self.readout, std=0.5**0.5)
         gates = 2 if self.mixing == ChannelMixing.glu else 1
         state = width, self.states // 2
+        # Adds D and the output map, `gates` times as wide as the model, and sets the traits.
         self.complete(site, state=state, gates=gates, operations=Growth(1.0, log=True))
         if self.convolution_dropout > 0:
             self.traits = replace(self.traits, training_noise=True)

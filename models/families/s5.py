@@ -197,6 +197,7 @@ class S5(StateSpace):
         sides = directions(site, bidirectional=self.bidirectional)
         self.readout = readout(self.output, sides, site.width, self.states, self.blocks)
         gates = {GatedMixing.full_glu: 2, GatedMixing.none: 0}.get(self.mixing, 1)
+        # Adds D and the output map, `gates` times as wide as the model, and sets the traits.
         self.complete(site, state=(self.states // 2,), gates=gates, operations=Growth(1.0))
 
     def read(

@@ -353,7 +353,7 @@ class Sinkhorn(MultiHead):
         self.cut, self.causal = core.block, site.causal
         self.sorted_heads, self.max_length = core.sorted_heads, core.traits.max_length
         if self.max_length is not None:
-            columns = -(-self.max_length // core.block) + site.causal
+            columns = -(-self.max_length // core.block) + site.causal  # and one for the null block
             self.sort_in = nn.Linear(site.width, core.sorted_heads * site.head_width)
             self.sort_out = nn.Parameter(torch.empty(core.sorted_heads, site.head_width, columns))
             self.sort_bias = nn.Parameter(torch.zeros(core.sorted_heads, 1, columns))
@@ -388,5 +388,5 @@ class Sinkhorn(MultiHead):
             hidden = self.sort_in(pooled.to(self.sort_in.weight.dtype)).relu()
             hidden = hidden.view(*hidden.shape[:2], self.sorted_heads, -1).transpose(1, 2)
             scores = (hidden @ self.sort_out + self.sort_bias).relu()
-        columns = pooled.shape[1] + self.causal
+        columns = pooled.shape[1] + self.causal  # of this length, and of the null block
         return cast(Tensor, scores)[..., :columns].to(sum_dtype(x))

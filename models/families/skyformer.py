@@ -74,7 +74,7 @@ def choose(
     if sampling == LandmarkSampling.independent:
         chosen = draws[:, None] * total >> DRAW_BITS
         return chosen, (total > 0).expand(-1, len(slot))
-    used = total.clamp(max=len(slot))
+    used = total.clamp(max=len(slot))  # at most one landmark for each token
     segments = used.clamp(min=1)
     start, end = slot * total // segments, (slot + 1) * total // segments
     chosen = start + (draws[:, None] * (end - start) >> DRAW_BITS)

@@ -96,7 +96,7 @@ class SLSTM(GatedMixer):
         with torch.no_grad():
             self.bias[1] = biases
         self.norm_weight = nn.Parameter(torch.ones(width))
-        self.complete(site, state=(4, self.heads, head), bidirectional=bidirectional)
+        self.complete(site, state=(4, self.heads, head), bidirectional=bidirectional)  # sets traits
         # All heads together are as wide as the model, because no projection follows them.
         self.traits = replace(self.traits, options=frozenset())
 

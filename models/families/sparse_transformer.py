@@ -171,6 +171,7 @@ class SparseCore(nn.Module):
                 rows = batch * (heads - half)
                 yield slice(half, heads), (sparsity.far(rows, length, alone=True),)
                 return
+            # In the fixed pattern, each far head has summary columns of its own (`part`).
             for head in range(half, heads):
                 part = self.part(sparsity, head)
                 yield slice(head, head + 1), (sparsity.far(batch, length, alone=True, part=part),)

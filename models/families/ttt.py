@@ -102,7 +102,7 @@ class TTT(GatedMixer):
         self.post_norm = nn.LayerNorm(width, eps=EPSILON)
         self.out_proj = projection(width, site.width, bias=with_biases.output)
         state = site.heads, key_width + 1, key_width
-        self.complete(site, state=state, bidirectional=bidirectional)
+        self.complete(site, state=state, bidirectional=bidirectional)  # sets traits
         # Blocks are counted from the first token of a row, so documents cannot restart them.
         self.traits = replace(self.traits, supports=self.traits.supports - {"document"})
 

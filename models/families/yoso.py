@@ -121,7 +121,7 @@ class _Yoso(torch.autograd.Function):
                 dv = sum_matches(key_codes, query_codes, dsums, 2**rule.tau).mul_(per_hash)
                 sides = Sides(dsums, q_unit), Sides(values, k_unit)
                 dq, dk = match_sums(*sides, query_codes, key_codes)
-                dq, dk = (x * (per_hash * rule.tau / 2) for x in (dq, dk))
+                dq, dk = (x * (per_hash * rule.tau / 2) for x in (dq, dk))  # surrogate: tau / 2 P
             else:
                 dq, dk, dv = pull_chance(q_unit, k_unit, values, rule.chance, gradient=dsums)
             dq, dk = (
