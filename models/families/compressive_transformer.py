@@ -103,6 +103,7 @@ class CompressiveTransformer(SegmentRecurrence):
             for name, _ in self.named_parameters()
             if name.startswith(("compressor", "decoder"))
         )
+        # Only streams, which have a memory, train the compressor; its loss is a penalty in `Flow`.
         self.traits = replace(
             self.traits,
             in_streams=taught,

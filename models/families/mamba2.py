@@ -112,7 +112,7 @@ class Mamba2(LogLinearMixer):
         )
         self.step_map = projection(site.width, self.sides * site.heads, bias=False)
         self.step_bias = nn.Parameter(step_biases(site.heads, self.step_min, self.step_max))
-        self.log_rate = nn.Parameter(torch.zeros(site.heads))
+        self.log_rate = nn.Parameter(torch.zeros(site.heads))  # A = 1, with which Hydra starts
         self.skip = nn.Parameter(torch.ones(site.heads))
         if self.quasi_separable:
             self.skip_map = projection(width, site.heads, bias=False)

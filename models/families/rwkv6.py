@@ -94,7 +94,7 @@ class RWKV6(ShiftedMixer):
         place, linear = torch.arange(width) / width, torch.arange(inner) / max(1, inner - 1)
         full, half = place**power, place ** (0.5 * power)
         self.first_mix = nn.Parameter(1 - full)
-        # Of w, k, v, r and g.
+        # Initial mixtures (mu) of w, k, v, r and g.
         self.mixes = nn.Parameter(1 - torch.stack([full, full, full + 0.3 * depth, half, half]))
         self.mix_down = nn.Linear(width, MIXED * self.mix_rank, bias=False)
         nn.init.zeros_(self.mix_down.weight)

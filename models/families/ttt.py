@@ -101,7 +101,7 @@ class TTT(GatedMixer):
         self.gate_proj = projection(site.width, width, bias=with_biases.qkv) if gate else None
         self.post_norm = nn.LayerNorm(width, eps=EPSILON)
         self.out_proj = projection(width, site.width, bias=with_biases.output)
-        state = site.heads, key_width + 1, key_width
+        state = site.heads, key_width + 1, key_width  # W, and b as one more row
         self.complete(site, state=state, bidirectional=bidirectional)  # sets traits
         # Blocks are counted from the first token of a row, so documents cannot restart them.
         self.traits = replace(self.traits, supports=self.traits.supports - {"document"})
