@@ -78,7 +78,7 @@ def decompose_heads(
     a, m, c = (
         _find_strongest_terms(q, k, rank) if start is None else (x.double() for x in start[:3])
     )
-    squared = float(((q @ q.mT) * (k @ k.mT)).sum())
+    squared = float(((q @ q.mT) * (k @ k.mT)).sum())  # |W|^2
     if squared == 0.0:
         return CanonicalFactors(a, torch.zeros_like(m), c, (0.0,))
     errors = [_relative_error(squared, _multiply_tensor(q, k, m, c), a, m, c)]
@@ -135,6 +135,7 @@ def _find_strongest_terms(
     a, c = left_basis @ u, right_basis @ v.mT
     columns = values.shape[1]
     chosen = values.flatten().argsort(descending=True, stable=True)[:rank]
+    # Index h * columns + i means singular value i of head h.
     owner, column = chosen // columns, chosen % columns
     mixing = torch.zeros(heads, rank, dtype=q.dtype, device=q.device)
     mixing[owner, torch.arange(rank, device=q.device)] = values.flatten()[chosen]

@@ -78,6 +78,7 @@ def gate_heads(layers: Mapping[int, MultiHead], gates: Mapping[int, Tensor]) -> 
 
     def hook(layer: int) -> Any:
         def scale(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            """Multiply the input of the output projection, [b, l, h * width], by the gates."""
             gate = gates[layer]
             heads = torch.unflatten(arguments[0], -1, (gate.shape[-1], -1))
             gate = gate[:, None] if gate.ndim == 2 else gate
@@ -149,7 +150,7 @@ def _gate_gradients(
         losses, counts = (nll * weight).reshape(rows, -1), weight.reshape(rows, -1)
         loss = (losses.sum(1) / counts.sum(1).clamp_min(1e-30)).sum()
         gradients = torch.autograd.grad(loss, list(gates.values()), allow_unused=True)
-    if lost := [at for at, each in zip(gates, gradients, strict=True) if each is None]:
+    if lost := [at for at, gradient in zip(gates, gradients, strict=True) if gradient is None]:
         raise Unsupported(
             f"no gradient reaches the heads of layer {lost[0]} ({family(layers[lost[0]])}), "
             "because with residual=reversible the backward pass computes layers again: set "
@@ -245,6 +246,7 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
     gate = torch.zeros(total).to(like)
     gate[list(kept)] = 1.0
     mixer.eval()
+    # Channels of a head; other projections have `mixer.head_width`.
     widths = dict.fromkeys(("q_proj", "k_proj"), mixer.key_width)
     try:
         with torch.no_grad():
@@ -264,7 +266,7 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
                 why = f"its output with fewer heads differs (relative error {difference:.1e})"
     finally:
         mixer.train(training)
-    if not difference <= TOLERANCE:
+    if not difference <= TOLERANCE:  # also if it is NaN
         for name, layer in projections.items():
             setattr(mixer, name, layer)
         mixer.heads, mixer.head_counts = total, counts
@@ -280,6 +282,7 @@ def _select_part(layer: nn.Linear, index: Tensor, *, columns: bool) -> nn.Linear
     weight, bias = layer.weight.detach(), layer.bias
     index = index.to(weight.device)
     weight = weight[:, index] if columns else weight[index]
+    # On "meta", the initial parameters, which are replaced, take no memory.
     part = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     part.weight = nn.Parameter(weight.clone())
     if bias is not None:

@@ -36,7 +36,10 @@ def linear_maps(model: Backbone) -> dict[str, nn.Linear]:
 
 
 def _is_compressed(name: str) -> bool:
-    """Return whether the module `name` is a projection, or part of a network or the head."""
+    """Return whether the module `name` is a projection, or part of a network or the head.
+
+    `name` has parts joined by dots; modules inside the core of an attention layer are excluded.
+    """
     first, *path = name.split(".")
     if first == "head":
         return True

@@ -62,6 +62,7 @@ def share_heads(
     check_share(share)
     layers = attention_layers(model)
     blocks = cast(Any, model.stack).blocks
+    # `layers` has each mixer with heads once, even if several blocks are the same module.
     if len({*blocks}) != len(layers):
         raise Unsupported(
             "shared heads need attention heads in every layer: this model has layers without "

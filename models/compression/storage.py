@@ -85,4 +85,5 @@ def _smaller_without_zeros(value: Tensor) -> bool:
     """Return whether a float32 tensor takes fewer bytes as bits and nonzero numbers."""
     if value.dtype != torch.float32:
         return False
+    # Each nonzero number takes 4 bytes, and each number a bit.
     return 4 * int(torch.count_nonzero(value)) + value.numel() / 8 < 4 * value.numel()

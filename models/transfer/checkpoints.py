@@ -109,8 +109,10 @@ def _read_gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
         weight = file.get(f"{their_layer}.attn.c_attn.weight", width, 3 * width)
         bias = file.get(f"{their_layer}.attn.c_attn.bias", 3 * width)
         for name, matrix, vector in zip("qkv", weight.chunk(3, 1), bias.chunk(3), strict=True):
+            # GPT-2 stores maps as [in, out]; those of PyTorch are [out, in].
             ours[f"{our_layer}.mixer.{name}_proj.weight"] = matrix.T.contiguous()
             ours[f"{our_layer}.mixer.{name}_proj.bias"] = vector.clone()
+        # If the bias is missing, the width is 0 here, and `get` below raises the error.
         hidden = file.left.get(f"{their_layer}.mlp.c_fc.bias", embedding.new_empty(0)).shape[0]
         for name, into, rows, columns in (
             ("attn.c_proj", "mixer.out_proj", width, width),
@@ -212,6 +214,8 @@ FORMATS = {
 def load_checkpoint(path: Path, model: Backbone, parts: Parts = Parts.all) -> TransferReport:
     """Copy the weights in the file `path` of GPT-2, BERT or the same model into `model`.
 
+    A file in the format of neither GPT-2 nor BERT must have all tensors of `model`, by name.
+
     Raises:
         ValueError: For the same reasons as in `read_checkpoint`, `transfer` or `fill`.
     """
@@ -245,6 +249,7 @@ def _convert(path: Path, tensors: Mapping[str, Tensor]) -> Weights:
     tied = "head.weight" in ours and torch.equal(ours["head.weight"], ours["embedding.weight"])
     return Weights(
         name=path.name,
+        # The names of ignored tensors get empty values, so that the report lists them as unused.
         tensors=ours | {name: torch.empty(0) for name in loose},
         options=_find_options(path, form, ours),
         tied=tied,

@@ -32,6 +32,7 @@ def files_of(path: Path) -> list[Path]:
     if not path.is_file():
         raise ValueError(f"weights: there is no file {path}; name a .safetensors file")
     if not path.name.endswith(INDEX):
+        # One of several files has a name such as model-00001-of-00003.safetensors.
         if "-of-" in path.name and (index := next(path.parent.glob(f"*{INDEX}"), None)):
             raise ValueError(f"{path} is one of several files: pass their index instead, {index}")
         return [path]
@@ -70,6 +71,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
                 "another format; download it again, or save it with safe_serialization=True"
             ) from error
     tensors = {name.replace("_orig_mod.", ""): tensor for name, tensor in tensors.items()}
+    # A model that was wrapped for data parallelism several times has the prefix several times.
     while tensors and all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
     return tensors

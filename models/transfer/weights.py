@@ -140,6 +140,7 @@ def transfer(
     _drop_loose(state, target_state, weights.loose)
     _check_shapes(state, target_state, weights.name)
     missing = set(target.load_state_dict(state, strict=False).missing_keys)
+    # A family's loading hook computed the tensors that are neither stored nor missing.
     origins = {}
     for key in target_state:
         origins[key] = Origin.copied if key in state else Origin.started
@@ -162,6 +163,7 @@ def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferR
     Raises:
         Unsupported: Names or shapes differ, or numbers are not finite. The model is unchanged.
     """
+    # A shared tensor has one `id` under all its names.
     state, stored_names = model.state_dict(keep_vars=True), dict[int, str]()
     for key, tensor in state.items():
         if key in tensors:
@@ -268,11 +270,14 @@ def _fit_positions(
     source_cls: bool | None,
     target_cls: bool,
 ) -> tuple[int, int] | None:
-    """Fit the table of positions in `state` to the target; return both lengths if they differ."""
+    """Fit the table of positions in `state` to the target; return both lengths if they differ.
+
+    The target's first row, if it is for a CLS vector, comes from the source or stays as it was.
+    """
     if TABLE not in state or TABLE not in target_state:
         return None
     old, new = state[TABLE], target_state[TABLE]
-    if source_cls is None:
+    if source_cls is None:  # all rows are copied in order
         source_cls = target_cls = False
     rows = repeat_rows(old[int(source_cls) :], len(new) - int(target_cls))
     if target_cls:
@@ -358,5 +363,6 @@ def _check_shapes(
 
 
 def _name_some(names: list[str], at_most: int = 3) -> str:
+    """Return the first names as text, with the number of the others."""
     rest = len(names) - at_most
     return ", ".join(names[:at_most]) + (f" and {rest} more" if rest > 0 else "")

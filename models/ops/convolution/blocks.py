@@ -19,6 +19,7 @@ def lay(x: Float[Tensor, "b h l v"], taps: int, first: int) -> Float[Tensor, "h 
     Between rows are at least `taps` - 1 zeros, so that no output of a row reads another row.
     """
     batch, heads, length, width = x.shape
+    # Each row takes a whole number of blocks; the last outputs read `taps` - 1 slots after them.
     stride = -(-(length + taps - 1) // BLOCK) * BLOCK
     buffer = x.new_empty(heads, batch * stride + taps - 1, width, dtype=sum_dtype(x))
     rows = buffer[:, : batch * stride].view(heads, batch, stride, width)

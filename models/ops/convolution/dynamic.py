@@ -35,6 +35,7 @@ def dynamic_convolution(
 def _cut_kernels(weight: Float[Tensor, "b h l t"], blocks_of_head: int) -> Float[Tensor, "h m c t"]:
     """Return the kernels in m blocks of c tokens, for all examples; missing tokens get zeros."""
     batch, heads, length, taps = weight.shape
+    # The third axis has the slots of one example: its number of blocks times BLOCK.
     padded = weight.new_zeros(heads, batch, blocks_of_head // batch * BLOCK, taps)
     padded[:, :, :length] = weight.transpose(0, 1)
     return padded.view(heads, blocks_of_head, BLOCK, taps)
@@ -73,6 +74,7 @@ class _DynamicConvolution(torch.autograd.Function):
             doutputs = input_blocks(lay(gradient, taps, 0), taps)[:, :, :BLOCK]
             band = inputs.new_zeros(blocks, BLOCK, BLOCK + taps - 1)
             dkernels = torch.empty_like(kernels)
+            # Inputs of the last block end `taps` - 1 slots after its outputs.
             drows = inputs.new_zeros(heads, (blocks + -(-(taps - 1) // BLOCK)) * BLOCK, width)
             for head in range(heads):
                 dkernels[head] = diagonals(torch.bmm(doutputs[head], inputs[head].mT))
@@ -90,6 +92,7 @@ def _add_windows(rows: Float[Tensor, "n v"], windows: Float[Tensor, "m w v"]) ->
     The inputs of a block begin `BLOCK` rows after those of the block before and overlap them.
     """
     blocks, inputs, width = windows.shape
+    # Each step adds at most BLOCK inputs of every block, which do not overlap.
     for first in range(0, inputs, BLOCK):
         part = windows[:, first : first + BLOCK]
         target = rows[first : first + blocks * BLOCK].view(blocks, BLOCK, width)

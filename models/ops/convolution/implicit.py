@@ -61,6 +61,7 @@ class ImplicitKernel(Float32Parameters):
         super().__init__()
         self.positions: Tensor
         self.channels, self.copies, self.longest, self.shift = channels, copies, longest, shift
+        # -|delta| of the first and of the last channel: exp(-|delta| slow) = target.
         self.ends = math.log(target) / slow, math.log(target) / fast
         angle = torch.arange(longest)[:, None] * (2 * math.pi / longest)
         angle = angle * torch.linspace(LOWEST, bands - 1, bands)

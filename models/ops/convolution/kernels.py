@@ -108,11 +108,13 @@ class PiecewiseKernel(nn.Module):
     ) -> None:
         super().__init__()
         self.stretch, self.decay, self.ends = stretch, decay, ends
+        # s pieces have `stretch` * `smallest` * 2^(s-1) lags; this is the least s for `longest`.
         number = 1 + (-(-longest // (stretch * smallest)) - 1).bit_length()
         self.parts = nn.Parameter(torch.empty(number, *shape, smallest))
         if init == Start.normal:
             nn.init.normal_(self.parts)
         else:
+            # Each piece has cosines with 0, 1, 2, ... periods, in random order of the channels.
             width = shape[1]
             turns = torch.linspace(0, 2 * pi, smallest) * torch.arange(width)[:, None]
             waves = torch.stack([turns.cos()[torch.randperm(width)] for _ in range(number)])

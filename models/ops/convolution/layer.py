@@ -61,6 +61,7 @@ class GatedConvolution(Family):
                 f"heads={site.heads}, {name}={inner}; set {way} to a multiple of {site.heads}"
             )
         taps = site.at(kernel)
+        # Taps beyond the farthest token have no effect; only the default may have some.
         reach = site.max_length if site.causal else 2 * site.max_length - 1
         if taps < 1 or (taps > reach and kernel != KERNEL):
             raise ValueError(
@@ -163,6 +164,7 @@ class DynamicConvolution(GatedConvolution):
         tokens = z[:, :, past:].transpose(1, 2).flatten(2)
         logits = torch.unflatten(self.kernel_proj(tokens), -1, (self.heads, self.taps))
         taps = self.dropped(self.normalise(logits.transpose(1, 2)))
+        # Earlier tokens get kernels of 0, because their outputs are ignored.
         return dynamic_convolution(z, F.pad(taps, (0, 0, past, 0)), self.left)
 
 

@@ -113,6 +113,7 @@ class _CyclicConvolution(torch.autograd.Function):
                 du = torch.fft.irfft(product, points)[..., : u.shape[-1]]
             if ctx.needs_input_grad[1]:
                 product = dspectrum * torch.fft.rfft(u, points).conj()
+                # The sum over all axes before those of channels and frequencies.
                 product = product.flatten(0, -3).sum(0) if product.dim() > 2 else product
                 dkernel = torch.fft.irfft(product, points)[..., : kernel.shape[-1]]
         return du, dkernel, None

@@ -68,12 +68,14 @@ class _SharedConvolution(torch.autograd.Function):
             inputs = input_blocks(lay(_mask_padding(x, keep), taps, ctx.left), taps)
             # Output i of a block reads inputs from index i of the block on.
             doutputs = input_blocks(lay(gradient, taps, 0), taps)[:, :, :BLOCK]
+            by_head = zip(doutputs, inputs, strict=True)
             dband = torch.stack(
-                [torch.bmm(g, x.mT).sum(0) for g, x in zip(doutputs, inputs, strict=True)]
+                [torch.bmm(doutput, head_inputs.mT).sum(0) for doutput, head_inputs in by_head]
             )
             dweight = diagonals(dband).sum(1)
         return dx.to(x.dtype), dweight.to(weight.dtype), None, None
 
 
 def _mask_padding(x: Float[Tensor, "b h l v"], keep: Tensor | None) -> Float[Tensor, "b h l v"]:
+    """Return `x` with 0 for tokens that are False in `keep`; None: `x` itself."""
     return x if keep is None else x * keep[:, None, :, None]

@@ -20,7 +20,10 @@ from lra.models.ops.numerics import sum_dtype
 
 
 def depth_for(length: int, taps: int) -> int:
-    """Return the number of levels at which the last of `length` tokens depends on the first."""
+    """Return the least J for which the last of `length` tokens depends on the first.
+
+    J levels reach (taps - 1) (2^J - 1) tokens back.
+    """
     return (-(-(length - 1) // (taps - 1))).bit_length()
 
 
