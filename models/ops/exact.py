@@ -234,16 +234,17 @@ class ExactCore(nn.Module):
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.relative = relative_scores(site) if relative is None else relative
         self.traits = Traits(
+            # The mask can hide padding, documents and later tokens; an order replaces `causal`.
             supports=frozenset({"keep", "start", "document", "prefix"})
             | ({"order"} if not site.causal else set()),
             positions=frozenset(each.value for each in SCORED),
             causal=site.causal,
-            operations=Growth(2.0),
+            operations=Growth(2.0),  # all pairs of tokens
             memory=memory,
             row_stochastic=True,
             weight_dropout=True,
             cross=not site.causal,
-            sees_order=site.causal,
+            sees_order=site.causal,  # apart from positions
         )
 
     def forward(

@@ -122,6 +122,7 @@ class _Sinkhorn(torch.autograd.Function):
     def forward(
         ctx: Any, scores: Tensor, free: Tensor | None, iterations: int, causal: bool
     ) -> Tensor:
+        """Return `_balance` of the same arguments."""
         ctx.save_for_backward(scores, free)
         ctx.iterations, ctx.causal = iterations, causal
         return _balance(scores, free, iterations, causal)
@@ -205,7 +206,7 @@ def best(
         top, choice = scores.max(-1, keepdim=True)
         share = (top - scores.logsumexp(-1, keepdim=True)).exp()
         chosen.append(choice)
-        shares.append(share.masked_fill(top <= NEVER / 2, 0.0))
+        shares.append(share.masked_fill(top <= NEVER / 2, 0.0))  # the best block may be hidden
         scores = scores.scatter(-1, choice, NEVER)
     return torch.cat(chosen, -1), torch.cat(shares, -1)
 

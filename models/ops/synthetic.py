@@ -187,7 +187,7 @@ class _Mean(torch.autograd.Function):
         facts: SoftmaxPass = ctx.facts
         values, out, inverse, *saved = ctx.saved_tensors
         dropout_masks, logits = iter(saved[: ctx.masks]), Logits(*saved[ctx.masks :])
-        wanted = ctx.needs_input_grad[2:]
+        wanted = ctx.needs_input_grad[2:]  # for each part of the logits
         sums = Logits(
             *(
                 torch.zeros_like(x) if x is not None and want else None
@@ -198,6 +198,7 @@ class _Mean(torch.autograd.Function):
         with full_precision(values):
             for block in facts.blocks(values):
                 rows, columns = block.by_row, block.by_column
+                # Autograd differentiates the parts' sum, and the lines below the softmax.
                 leaves = [
                     x if x is None else x.detach().requires_grad_(want)
                     for x, want in zip(logits.view_block(block), wanted, strict=True)

@@ -223,7 +223,7 @@ class Fold(NamedTuple):
         """
         largest_pass = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
         scores_per_block = self.block * self.reach
-        rows, blocks_per_row, blocks = 1, 0, self.blocks
+        rows, blocks_per_row, blocks = 1, 0, self.blocks  # all rows are cut as one
         blocks_with_queries = -(-self.steps // self.block)
         if blocks_with_queries * scores_per_block >= largest_pass // 8:
             rows, blocks_per_row, blocks = (

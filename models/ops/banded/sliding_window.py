@@ -57,6 +57,7 @@ def window_attention(
         k, v = (x[:, :, ::dilation] for x in (k, v))
         keep = None if keep is None else keep[:, ::dilation]
         past //= dilation
+    # Keys of a row with every `dilation`-th token; a window of `steps` - 1 covers all of them.
     steps = -(-k.shape[2] // dilation) if length > 1 else past + 1
     behind = window if behind is None else behind
     if behind >= steps - 1 and (dilation == 1 or length == 1):
@@ -134,6 +135,7 @@ class SlidingWindowCore(nn.Module):
         slopes = alibi_slopes(site.heads)[heads] if sloped else None
         self.register_buffer("slopes", slopes, persistent=False)
         back = window if behind is None else behind
+        # Order has no effect if tokens attend to all tokens, or only to themselves.
         everything = dilation == 1 and min(window, back) >= site.max_length - 1 and not site.causal
         itself = dilation >= site.max_length or (site.causal and not back)
         self.traits = Traits(

@@ -94,4 +94,8 @@ def pull_chance(
         pulled = torch.bmm(g, v[:, columns].mT).mul_(chance.slope(weights, base, cosine))
         add_product(dq[:, rows], pulled, k[:, columns])
         add_product(dk[:, columns], pulled.mT, q[:, rows])
-    return dq.mul_(chance.tau / 2), dk.mul_(chance.tau / 2), dv
+    return (
+        dq.mul_(chance.tau / 2),
+        dk.mul_(chance.tau / 2),
+        dv,
+    )  # `slope` is 2 / tau times too large

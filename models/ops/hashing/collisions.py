@@ -74,6 +74,7 @@ def sum_matches(
     out = values.new_zeros(rows, length, width)
     for part in row_slices(rows, max(1, TABLE_ELEMENTS // (codes * width))):
         part_values, total = values[part], out[part].flatten(0, 1)
+        # All rows have their tables in one: row r begins at entry r * `codes`.
         first = codes * torch.arange(part_values.shape[0], device=values.device)[:, None]
         for hash_index in range(hashes):
             table = values.new_zeros(part_values.shape[0] * codes, width)
@@ -129,6 +130,7 @@ def _sum_pairs(both: Sides, codes: Int[Tensor, "r m l"], split: int) -> Float[Te
     )
     chunks = _Chunks.from_rows(factors, vectors, codes, order >= split)
     summed = (chunks.within() + chunks.across()).flatten(1, 2)
+    # Chunks filled the rows, so each row begins at a multiple of the new length.
     positions += summed.shape[1] * torch.arange(len(positions), device=positions.device)[:, None]
     gathered = summed.flatten(0, 1).index_select(0, positions.flatten())
     return gathered.view(rows, hashes, length, -1).sum(1)
@@ -211,6 +213,7 @@ def running_sums(
         x[:, late].addcmul(gate.to(x.dtype), x[:, early]), gate & goes_on[:, early], back=back
     )
     x[:, late] = ends
+    # The other element of each pair adds the finished sum of the pair before it.
     if back:
         ends = ends[:, 1 - skip :]
         rest, gates = (part[:, 1 - skip :: 2][:, : ends.shape[1]] for part in (x, goes_on))

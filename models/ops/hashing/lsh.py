@@ -41,7 +41,9 @@ class LshInputs(NamedTuple):
 class SortedLists:
     """Queries, keys and values in sorted lists, and the masks and biases of their scores.
 
-    All passes use the same buffers: the tensors of a pass are invalid in the next pass.
+    `u` has the shared queries and keys. `count` is the number of real tokens of each row (None:
+    all), and `slopes` are ALiBi's factors (None: no ALiBi). All passes use the same buffers: the
+    tensors of a pass are invalid in the next pass.
     """
 
     def __init__(  # noqa: PLR0917  everything that a pass is given
@@ -62,7 +64,7 @@ class SortedLists:
         self.score_buffer, self.spare_buffer = self.u.new_empty(scores), self.u.new_empty(scores)
         slots = (step + frame.sides) * C
         self.buffers = [x.new_empty(slots, x.shape[1]) for x in (self.u, self.u, self.v)]
-        self.lowered = list(self._score_changes(count is not None, slopes))
+        self.lowered = list(self._score_changes(count is not None, slopes))  # masks and biases
 
     def pass_inputs(self, part: slice) -> LshInputs:
         """Return the queries, keys and values of the m chunks in `part`."""
@@ -183,6 +185,7 @@ class SortedLists:
         by_chunk = x.view(frame.lists, frame.stretch, -1)
         ring = frame.by_list(self.list_layout.ring)
         all_lists = torch.arange(frame.lists, device=x.device)
+        # Copies of the ring's last chunks precede it (step < 0), and of its first chunks follow it.
         for step in (*range(-rules.before, 0), *range(rules.after)):
             slot = ring + step if step >= 0 else torch.full_like(ring, step)
             by_chunk[all_lists, slot.remainder(ring) + rules.before] += by_chunk[
@@ -279,7 +282,7 @@ class LshAttention(torch.autograd.Function):
         with full_precision(gradient):
             lists = SortedLists(u, v, Order(tokens, inverse, buckets), count, slopes, frame)
             g = by_rows(gradient)
-            mean = (g * by_rows(out)).sum(-1, keepdim=True)
+            mean = (g * by_rows(out)).sum(-1, keepdim=True)  # mean gradient of a token's weights
             share_of = frame.slots_by_chunk(shares)
             dq = lists.u.new_empty(frame.size, u.shape[-1])
             dk, dv = torch.zeros_like(dq), lists.v.new_zeros(frame.size, v.shape[-1])
@@ -319,7 +322,7 @@ class LshAttention(torch.autograd.Function):
             if keep is not None:
                 for x in (du, by_value):
                     x.masked_fill_(~by_token(keep, frame), 0.0)
-        no_gradients = (None,) * 8
+        no_gradients = (None,) * 8  # of the arguments after u and v
         return by_heads(du, frame, u.dtype), by_heads(by_value, frame, v.dtype), *no_gradients
 
 

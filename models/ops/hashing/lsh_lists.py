@@ -217,10 +217,10 @@ def arrange(
     slot = (first_slot + torch.arange(length, device=device)).expand(order.shape)
     inverse = torch.empty_like(order).scatter_(3, order, slot)
 
-    by_token = inverse.permute(2, 0, 3, 1).flatten(1).int()
+    by_token = inverse.permute(2, 0, 3, 1).flatten(1).int()  # (b, h, r, l) becomes (r, b l h)
     if frame.rules.across_buckets:
         return Order(tokens.flatten().int(), by_token, None)
     starts = values.new_zeros(values.shape)
-    starts[..., 1:] = values[..., 1:] != values[..., :-1]
+    starts[..., 1:] = values[..., 1:] != values[..., :-1]  # 1 where a new bucket begins
     bucket = (starts.cumsum(-1) + round_number * length).view(by_list.shape).gather(2, index)
     return Order(tokens.flatten().int(), by_token, bucket.flatten().int())

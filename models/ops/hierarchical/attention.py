@@ -48,7 +48,10 @@ class _Work(NamedTuple):
 
 
 def _attend_blocks(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
-    """Return softmax attention within the blocks of one stretch, relative to each query's `top`."""
+    """Return softmax attention within the blocks of one stretch, relative to each query's `top`.
+
+    `weights` has a tensor for each reach: the scores, which become exponentials in place.
+    """
     stretch, (q, k, v) = work.stretch, work.qkv
     queries = q[1:-1]
     parts = zip(work.plan.patterns(stretch, queries), stretch.near(logarithms), strict=True)
@@ -61,7 +64,7 @@ def _attend_blocks(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
     for scores in weights[1:]:
         torch.maximum(top, scores.amax(-1, keepdim=True), out=top)
     total, dropout_masks = torch.zeros_like(top), []
-    out = work.scratch(q, v.shape[2])[1:-1]
+    out = work.scratch(q, v.shape[2])[1:-1]  # may replace q, which is not needed any more
     for index, (scores, value) in enumerate(zip(weights, stretch.near(v), strict=True)):
         dropped_weights = scores.sub_(top).exp_()
         total += dropped_weights.sum(-1, keepdim=True)
@@ -102,6 +105,7 @@ def _pull_stretch(
     for dscore, weight in zip(dscores, weights, strict=True):
         dscore.sub_(balance).mul_(weight)
     for dbias, dscore in zip(stretch.biases_by_reach(work.bias), dscores, strict=False):
+        # Sum over the blocks of each head.
         of_head = torch.arange(stretch.heads, device=q.device)[:, None] == stretch.head(q.device)
         dbias.add_((of_head.to(q.dtype) @ dscore.flatten(1)).view(dbias.shape))
     dv = stretch.put_sums(work.scratch(v, v.shape[2]), dropped_weights, given[1:-1])
@@ -142,14 +146,13 @@ class _HierarchicalAttention(torch.autograd.Function):
                 _attend_blocks(_Work(plan, stretch, qkv, bias, scale, dropout), sizes)
                 for stretch, *qkv, sizes in parts
             ]
-            outs, tops, totals = (
-                [*each] for each in zip(*(x[:3] for x in by_stretch), strict=True)
-            )
+            triples = ((local.out, local.top, local.total) for local in by_stretch)
+            outs, tops, totals = ([*tensors] for tensors in zip(*triples, strict=True))
             inherited = plan.join(outs, tops, totals)
         o: Tensor = plan.views(outs)[0][:, :, : plan.length].to(v.dtype)
         if remember:
             for local in by_stretch:
-                for weights in local.weights:
+                for weights in local.weights:  # `join` wrote the factor of each result into `top`
                     weights.mul_(local.top)
             saved_weights = [
                 x for local in by_stretch for x in (*local.weights, *local.dropout_masks)
@@ -167,7 +170,7 @@ class _HierarchicalAttention(torch.autograd.Function):
         """Return the gradients of q, k, v and bias, stretch by stretch."""
         plan: Plan = ctx.plan
         bias, keep, o, *saved = ctx.saved_tensors
-        rest = iter(saved)
+        rest = iter(saved)  # in the order in which `forward` saved them
         fine, inherited = [*islice(rest, 3)], [*islice(rest, len(plan.stretches))]
         query_shares, key_shares = ([*islice(rest, len(plan.levels) - 1)] for _ in range(2))
         dbias = None if bias is None else torch.zeros_like(bias)

@@ -74,7 +74,7 @@ class Stretch(NamedTuple):
             buffer.as_strided(
                 (self.query_blocks, count * self.block, buffer.shape[2]),
                 (step, across, along),
-                buffer.storage_offset() + (1 + first) * step,
+                buffer.storage_offset() + (1 + first) * step,  # after the empty first block
             )
             for first, count in self.reaches
         ]
@@ -91,6 +91,7 @@ class Stretch(NamedTuple):
         One neighbour is handled at a time, the furthest first, because within such a step no two
         blocks have the same key. Keys that no block attends to keep their contents.
         """
+        # Offsets of neighbours; 1 more, because the buffer begins with an empty block.
         steps = [
             (first + offset_in_reach + 1, piece)
             for (first, _), weight in zip(self.reaches, weights, strict=True)
@@ -112,8 +113,8 @@ class Stretch(NamedTuple):
 
     def head(self, device: torch.device) -> Int[Tensor, " m"]:
         """Return the head of each block of queries."""
-        stride = self.query_blocks // (self.batch * self.heads)
-        return torch.arange(self.query_blocks, device=device) // stride % self.heads
+        blocks_per_row = self.query_blocks // (self.batch * self.heads)
+        return torch.arange(self.query_blocks, device=device) // blocks_per_row % self.heads
 
 
 class Plan(NamedTuple):
@@ -132,6 +133,7 @@ class Plan(NamedTuple):
         levels = [-(-length // block)]
         while levels[-1] > 2:
             levels.append(-(-levels[-1] // 2))
+        # At level 0: the block before, itself and the block after; above: only the neighbours.
         reaches = (((-1, 2 if causal else 3),), ((-1, 1),) if causal else ((-1, 1), (1, 1)))
         stretches = tuple(
             Stretch(batch, heads, block, tuple(part), reach)
@@ -246,11 +248,11 @@ class Plan(NamedTuple):
             total.log_().add_(top).clamp_(min=NEVER / 2)
             for total, top in zip(totals, tops, strict=True)
         ]
-        inherited = [torch.zeros_like(each) for each in sums]
+        inherited = [torch.zeros_like(level_sums) for level_sums in sums]
         levels = zip(*map(self.views, (outs, tops, sums, inherited)), strict=True)
         above: tuple[Tensor, Tensor] | None = None
         for out, top, joint, share in reversed([*levels]):
-            if above is not None:
+            if above is not None:  # both clusters of a pair add the result of their cluster above
                 pairs, half = torch.unflatten(joint, 2, (-1, 2)), joint.shape[2] // 2
                 larger = above[0][:, :, :half, None]
                 torch.logaddexp(pairs, larger, out=pairs)

@@ -78,6 +78,7 @@ def state_behind(
                 blocks[:, :, block_index],
                 blocks[:, :, block_index - 1 if block_index else block_index + 1],
             )
+            # Block B is in half B mod 2 of the slots.
             by_level.append(torch.cat(pair if block_index % 2 == 0 else pair[::-1], dim=2))
         if level + 1 < levels:
             sums = [torch.unflatten(side, 2, (-1, 2)).sum(3) for side in sums]
@@ -107,9 +108,9 @@ def attend_next(
     """
     levels, slots = state.keys.shape[2:4]
     block = slots // 2
-    size = 2 ** torch.arange(levels, device=q.device)
-    cluster = state.seen[:, None] // size
-    begins = state.seen[:, None] % size == 0
+    size = 2 ** torch.arange(levels, device=q.device)  # tokens of a cluster, by level
+    cluster = state.seen[:, None] // size  # the token's cluster in each level
+    begins = state.seen[:, None] % size == 0  # whether the token is its first one
     slot = torch.arange(slots, device=q.device)
     is_current = (slot == (cluster % slots)[..., None])[:, None, ..., None]
     restarts = is_current & begins[:, None, :, None, None]
@@ -124,14 +125,15 @@ def attend_next(
     index_in_block, column = cluster % block, slot % block
     same_block = slot // block == (cluster // block % 2)[..., None]
     in_previous_block = ~same_block & (cluster >= block)[..., None]
+    # The level below covers the quadrant between the adjacent halves of neighbouring blocks.
     covered_below = (index_in_block < block // 2)[..., None] & (column >= block // 2)
-    visible = in_previous_block & ~covered_below
+    visible = in_previous_block & ~covered_below  # at level 0 also the own block, up to the token
     visible[:, 0] = in_previous_block[:, 0] | same_block[:, 0] & (column <= index_in_block[:, :1])
 
-    share = (1 / size.to(keys.dtype))[:, None, None]
+    share = (1 / size.to(keys.dtype))[:, None, None]  # makes sums means
     scores = ((keys * share) @ queries[..., None])[..., 0] * q.shape[-1] ** -0.5
     scores = scores + size.to(keys.dtype).log()[:, None]
-    if bias is not None:
+    if bias is not None:  # columns of the block before come first
         scores = scores + bias[:, index_in_block[..., None], column + block * same_block].transpose(
             0, 1
         )

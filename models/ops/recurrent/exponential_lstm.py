@@ -56,7 +56,7 @@ def exponential_lstm(
             enter, forget = enter.masked_fill(padding, CLOSED), forget.masked_fill(padding, OPEN)
         x = torch.stack((enter, forget, *others), 3).permute(1, 2, 0, 3, 4).flatten(3)
         hidden, cell, total, level = state.to(dtype).transpose(0, 2).unbind(1)
-        level = level.masked_fill(total == 0, -torch.inf)
+        level = level.masked_fill(total == 0, -torch.inf)  # n = 0: the state is empty
         has_past = None if begins is None else (~begins).to(dtype).mT[:, None, :, None]
         outputs, *after = _ExponentialLSTM.apply(  # type: ignore[no-untyped-call]
             x.contiguous(), recurrent.to(dtype).flatten(2), hidden, cell, total, level, has_past

@@ -43,6 +43,7 @@ class _LinearRecurrence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gradients of a, b and start."""
         a, c, start = ctx.saved_tensors
         # The gradient of c_t is g_t = gradient_t + conj(a_{t+1}) g_{t+1}.
         factors = torch.cat((torch.zeros_like(a[:, :1]), a[:, 1:].flip(1)), dim=1).conj()
@@ -63,6 +64,7 @@ class _ConstantRecurrence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gradients of a, b and start, by g_t = gradient_t + conj(a) g_{t+1}."""
         a, c, start = ctx.saved_tensors
         g = linear_recurrence(a.conj(), gradient.flip(1), torch.zeros_like(start)).flip(1)
         before = torch.cat((start[:, None], c[:, :-1]), dim=1)

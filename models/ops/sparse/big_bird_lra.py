@@ -15,10 +15,13 @@ from lra.models.ops.sparse.big_bird_plan import FORMER_REACH, BigBirdPlan
 def candidates(row: int, count: int, last: int) -> Int[np.ndarray, " n"]:
     """Return the blocks from which block `row` draws its random blocks.
 
+    `row` and its neighbours are excluded. The branches have the limits of that code, which differ
+    for the first rows, the last rows and rows near `last`.
+
     Args:
         row: Number of the block of queries, 1 ... count - 2.
         count: Number of blocks of the sequence.
-        last: Number of the last candidate block plus one.
+        last: Where candidates end, as an index into the blocks 1 ... count - 2.
     """
     blocks = np.arange(1, count - 1)
     if row in {1, 2}:

@@ -48,10 +48,11 @@ def choose(
     number = (end - start - skipped)[:, None]
     picks: list[Tensor] = []
     for index, draw in enumerate(draws.long().unbind(-1)):
-        last = number - draws.shape[-1] + index
+        last = number - draws.shape[-1] + index  # Floyd: the next pick is from 0 ... last
         pick = draw % (last + 1).clamp(min=1)
         for earlier in picks:
             pick = torch.where(pick == earlier, -1, pick)
+        # A number that was picked before is replaced by `last`, which is new.
         picks.append(torch.where((pick < 0) | (last < 0), last, pick))
     picked = torch.stack(picks, -1)
     blocks = start[:, None, :, None] + picked
@@ -68,6 +69,7 @@ class BigBirdPlan:
     @property
     def least(self) -> int:
         """Smallest number of blocks with which some block attends to only part of the sequence."""
+        # Block 1 attends to 4 fixed blocks (0, 1, 2 and the last), a causal block to 3.
         return self.drawn + (4 if self.causal else 5)
 
     def random(self, count: int) -> bool:
@@ -99,6 +101,7 @@ class BigBirdPlan:
     ) -> Lists:
         """Return the blocks that each of `rows` attends to, in sequences of `count` blocks."""
         last = (count - 1)[:, None]
+        # Pairs of a fixed block and whether each row attends to it; `0 * rows` is the first block.
         if self.causal:
             fixed = [(rows - 1, rows >= 1), (rows, rows >= 0), (0 * rows, rows >= 2)]
         else:
@@ -135,7 +138,7 @@ class BigBirdPlan:
         skip = torch.minimum((rows - 1).clamp(min=1), end)
         skipped = 0 * skip if self.causal else torch.minimum(rows + 2, end) - skip
         skipped, start = skipped.clamp(min=0), torch.ones_like(end)
-        if self.plan == PlanChoice.verbatim:
+        if self.plan == PlanChoice.verbatim:  # exceptions of the published code
             former, top = self.former(count)[:, None], 2 * self.drawn + 3
             later = ~former & (count[:, None] > top + 2)
             start = start + (later & (rows == top)).int()

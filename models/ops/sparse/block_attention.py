@@ -39,6 +39,7 @@ def block_attention(
 def _is_short(blocks: Blocks, device: torch.device) -> bool:
     """Return whether a dense mask is faster: all blocks are visible, or there are few scores."""
     largest = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
+    # PyTorch's kernel needs half the time per score, so it may compute up to twice as many.
     is_small = blocks.length <= 2 * blocks.reach and blocks.length**2 <= largest
     return is_small or _sees_all(blocks)
 

@@ -55,7 +55,7 @@ class BlockTable(NamedTuple):
         """Return `slots` with the tokens `x` written to their places; padding is skipped."""
         place = self.place
         if self.keep is not None:
-            slots = F.pad(slots, (0, 0, 0, 1))
+            slots = F.pad(slots, (0, 0, 0, 1))  # one more slot, to which padding is written
             place = place.where(self.keep, slots.shape[2] - 1)
         return slots.scatter(2, place[:, None, :, None].expand_as(x), x)[
             :, :, : self.block_count * self.block
@@ -173,8 +173,10 @@ def _order_by_document(
     begins = F.pad(numbers[:, 1:] != numbers[:, :-1], (1, 0), value=True)
     sorted_real = real.gather(1, order)
     real_count = sorted_real.cumsum(1)
+    # Real tokens before the document of each token; a document's tokens are counted from there.
     first_count = torch.where(begins, real_count - sorted_real.long(), 0).cummax(1).values
     rank = (real_count - first_count - 1).clamp_(min=0)  # in the document
+    # A block begins with each document, and after every `block` tokens of it.
     block_of = (begins | (sorted_real & (rank % block == 0) & (rank > 0))).cumsum(1) - 1
     if document.device.type != "meta":
         count = min(count, int(block_of.max()) + 1)
@@ -245,6 +247,7 @@ def append_blocks(
     length, past = k.shape[2], keys.shape[2] // block
     index = torch.arange(past + -(-length // block), device=k.device)
     number = (token_count // block - (past - 1))[:, None] + index  # of each block in the stream
+    # New tokens continue the last block of the state.
     place = (
         (past - 1) * block + (token_count % block)[:, None] + torch.arange(length, device=k.device)
     )

@@ -63,6 +63,7 @@ def sorted_pairs(chosen: Int[Tensor, "r l t"], count: int, chunk: int) -> Pairs:
     """
     rows, length, top = chosen.shape
     device, pairs = chosen.device, length * top
+    # Bounds: one short chunk for each block; one pair in each chunk; all queries in each block.
     chunks_per_row = min(pairs // chunk + count, pairs, count * -(-length // chunk))
     places = chunks_per_row * chunk
     # The remainder turns -1 (no block) into m, so that these pairs come last.
@@ -99,6 +100,7 @@ class _ArrangedPairs:
         self.sight, table = sight, sight.table
         self.groups = keys.shape[1]
         self.shared = q.shape[1] // self.groups
+        # A chunk has half as many queries of heads as a block has keys, but at least 4 pairs.
         chunk = min(q.shape[2], max(4, table.block // (2 * self.shared)))
         self.pairs = sorted_pairs(chosen.flatten(0, 1), table.block_count, chunk)
         self.scale = q.shape[-1] ** -0.5
@@ -107,7 +109,7 @@ class _ArrangedPairs:
             x.to(self.q.dtype).reshape(-1, table.block, x.shape[-1]) for x in (keys, values)
         )
         place = table.place[:, None].expand(q.shape[0], self.groups, -1)
-        self.place = F.pad(place.reshape(-1), (0, 1))
+        self.place = F.pad(place.reshape(-1), (0, 1))  # the last entry belongs to no query
 
     def by_query(self, x: Float[Tensor, "b h l k"], fill: float = 0.0) -> Float[Tensor, "q j k"]:
         """Return `x` as q rows, with the j heads that share a list, plus one row of `fill`."""

@@ -47,7 +47,7 @@ class Choice(NamedTuple):
     def of_blocks(self, weights: Float[Tensor, "b g l w"]) -> Float[Tensor, "b g l m"]:
         """Return the weight of each of m blocks, from the weights of w windows."""
         for_stride, count = weights, weights.shape[-1]
-        for n in range(1, self.width // self.stride):
+        for n in range(1, self.width // self.stride):  # windows that begin n strides earlier
             for_stride = for_stride + F.pad(weights, (n, 0))[..., :count]
         strides = self.table.block // self.stride
         return (
@@ -63,7 +63,7 @@ class Choice(NamedTuple):
 
     def choose(self, weights: Float[Tensor, "b g j l w"], some: slice) -> Int[Tensor, "b g l t"]:
         """Return the blocks that the tokens `some` choose by the weights of windows."""
-        forced = self.forced(some)
+        forced = self.forced(some)  # other blocks must end before the query, if causal
         visible = forced | self.table.visible(some, causal=self.causal, width=self.table.block)
         visible = visible & self.table.visible(some, causal=self.causal)
         scores = self.of_blocks(weights.sum(2)).masked_fill_(~visible[:, None], -torch.inf)

@@ -60,14 +60,14 @@ def see_tokens(
     weigh: Weigh,
 ) -> Float[Tensor, "b h g k"]:
     """Return the attention of g queries to keys key(x) and values value(x), without making them."""
-    rows = q.shape[1:3]
+    heads_and_queries = q.shape[1:3]
     q = q * q.shape[-1] ** -0.5
     queries_for_x = torch.einsum("bhgk,hkd->bhgd", q, _by_head(key.weight, q)).flatten(1, 2)
-    scores = torch.unflatten(queries_for_x @ x.mT, 1, rows)
+    scores = torch.unflatten(queries_for_x @ x.mT, 1, heads_and_queries)
     if key.bias is not None:
         scores = scores + torch.einsum("bhgk,hk->bhg", q, _by_head(key.bias, q))[..., None]
     weights = weigh(scores)
-    means = torch.unflatten(weights.flatten(1, 2).to(x.dtype) @ x, 1, rows)
+    means = torch.unflatten(weights.flatten(1, 2).to(x.dtype) @ x, 1, heads_and_queries)
     o = torch.einsum("bhgd,hkd->bhgk", means, _by_head(value.weight, q))
     if value.bias is not None:
         o = o + weights.sum(-1, keepdim=True).to(o.dtype) * _by_head(value.bias, q)[:, None]
@@ -77,4 +77,5 @@ def see_tokens(
 def _by_head(
     parameter: Float[Tensor, "d *e"], q: Float[Tensor, "b h g k"]
 ) -> Float[Tensor, "h k *e"]:
+    """Return a weight or bias with its d = h k rows split into the heads of `q`."""
     return torch.unflatten(parameter, 0, (q.shape[1], q.shape[3]))

@@ -111,7 +111,7 @@ class Blocks(_Set):
     @property
     def stride(self) -> int:
         """Distance in the buffer from one row to the next."""
-        gap = max(self.look_back, self.look_forward)
+        gap = max(self.look_back, self.look_forward)  # empty blocks between two rows
         return (-(-self.length // self.block) + gap) * self.block
 
     @property
@@ -252,6 +252,7 @@ class Rectangles(_Set):
         queries_per_tile = max(1, min(queries_per_tile, elements // max(1, len(units))))
         for first in range(0, length, queries_per_tile):
             queries, visible_keys = slice(first, min(first + queries_per_tile, length)), len(units)
+            # Only the keys from `clear` to `hidden` are hidden from some of the queries.
             lowest, highest = first // self.unit, (queries.stop - 1) // self.unit
             clear, hidden = bisect_right(units, lowest - self.least), visible_keys
             if self.causal:

@@ -42,6 +42,7 @@ class Sparsity:
     def near(self, rows: int, length: int, *, first: int = 0) -> Blocks:
         """Return the near set; the `first` keys come before the pattern and are not in it."""
         fixed = self.pattern == SparsePattern.fixed
+        # Strided: blocks of half a stride, from 32 to 64 tokens.
         block = self.stride if fixed else min(max(FINEST, -(-self.stride // 2)), 64)
         block = min(block, length)
         look = 0 if fixed else min(-(-self.stride // block), -(-length // block) - 1)
@@ -63,6 +64,7 @@ class Sparsity:
 
         All queries attend to the `first` keys, which come before the pattern.
         """
+        # `least`: keys less than 2 strides (strided) or 1 block (fixed) away are in the near set.
         stride, classes, unit, least, columns = self.stride, 1, 1, 0, None
         if self.pattern == SparsePattern.strided:
             classes, least = min(stride, length), 0 if alone else 2

@@ -211,15 +211,15 @@ def _collect(
 ) -> Float[Tensor, "b h s k"]:
     """Return the gradient of `like`: that in `buffer` plus `grown`, that of other sets or None."""
     b, h, length, width = like.shape
-    partial = keys and not keyset.has_every_key
+    lacks_keys = keys and not keyset.has_every_key
     lifted = _read_buffer(
         keyset, buffer, keyset.pick(like).shape if keys else like.shape, keys=keys
     )
-    if grown is None and not partial:
+    if grown is None and not lacks_keys:
         return lifted
     if grown is None:
         grown = lifted.new_zeros(b, length, h, width).transpose(1, 2)
-    if partial:
+    if lacks_keys:
         keyset.give_back(grown, lifted)
         return grown
     return grown.add_(lifted)

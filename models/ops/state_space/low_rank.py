@@ -93,6 +93,7 @@ def low_rank_state_space(
         before: States before the first token, for s = 1; None: no states are returned.
     """
     length, states = u.shape[-1], 2 * readout.shape[-1]
+    # The squares of A_, and twice the columns A_^(m i) B_; `again`: backward computes blocks again.
     per_channel = states * (length.bit_length() * states + 2 * (length >> ROWS_BITS) + 1)
     size = max(1, BLOCK // per_channel)
     blocks = [LowRank._make(x) for x in zip(*(torch.split(x, size) for x in system), strict=True)]
@@ -153,9 +154,9 @@ def responses(
     """Return c A_^t x of every c in `readout`, every x in `starts` and every t < `length`."""
     bits = min(ROWS_BITS, (length - 1).bit_length())
     rows, number = readout.transpose(0, 1), -(-length >> bits)
-    for power in powers[:bits]:
+    for power in powers[:bits]:  # the rows c A_^j, j < m = 2^bits: each step doubles their number
         rows = torch.cat((rows, torch.baddbmm(rows, rows, power)), dim=1)
-    columns = starts.permute(1, 2, 0)
+    columns = starts.permute(1, 2, 0)  # then the columns A_^(m i) x
     for power in powers[bits:]:
         if columns.shape[2] < number * len(starts):
             columns = torch.cat((columns, torch.baddbmm(columns, power, columns)), dim=2)
@@ -170,6 +171,7 @@ def last_states(
     """Return sum_t A_^(l-1-t) B_ u_t: the states after the last token, from states of 0."""
     length = u.shape[-1]
     bits = min(ROWS_BITS, (length - 1).bit_length())
+    # Sums over parts of m = 2^bits inputs (latest first) are joined pair by pair.
     columns, number = entry.unsqueeze(1), -(-length >> bits)
     for power in powers[:bits]:
         columns = torch.cat((columns, torch.baddbmm(columns, columns, power.mT)), dim=1)

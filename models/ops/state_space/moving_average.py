@@ -44,7 +44,7 @@ class MovingAverage(Float32Parameters):
         for part in (self.gamma, self.omega):
             nn.init.normal_(part)
         with torch.no_grad():
-            self.beta.add_(1 - 2 * (torch.arange(states) % 2))
+            self.beta.add_(1 - 2 * (torch.arange(states) % 2))  # adds 1, -1, 1, -1, ...
 
     def forward(
         self, x: Float[Tensor, "b l d"], before: Float[Tensor, "b d s"] | None
