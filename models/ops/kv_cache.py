@@ -94,7 +94,7 @@ def append_keys(
     memory, length = keys.shape[2], k.shape[2]
     k, v = k.to(keys.dtype), v.to(values.dtype)
     token_position = token_count[:, None] + torch.arange(length, device=k.device)
-    last = slice(max(0, length - memory), None)
+    last = slice(max(0, length - memory), None)  # earlier new tokens would be replaced
     index = (token_position[:, last] % memory)[:, None, :, None]
     new_keys = keys.scatter(2, index.expand_as(k[:, :, last]), k[:, :, last])
     new_values = values.scatter(2, index.expand_as(v[:, :, last]), v[:, :, last])
@@ -106,7 +106,7 @@ def append_keys(
         # No token that a new query attends to was replaced by another new token.
         key_position = _slot_positions(token_count + length, memory)
         keys, values = new_keys, new_values
-    else:
+    else:  # new tokens may replace tokens that the first new queries attend to
         key_position = torch.cat((_slot_positions(token_count, memory), token_position), dim=1)
         keys, values = torch.cat((keys, k), dim=2), torch.cat((values, v), dim=2)
     query = token_position[:, None, :, None]

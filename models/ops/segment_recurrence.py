@@ -74,6 +74,7 @@ class SegmentRecurrence(MultiHead):
             keys_values = tuple(self.split(layer(x)) for layer in (self.k_proj, self.v_proj))
             segment = segment_memory.append_segment(flow.state, keys_values)
             k, v = segment.context
+            # A first segment is read as by `forward`, without the empty rows of the memory.
             if self.begins(x, cast(tuple[Tensor, ...], flow.state)[-1], k.shape[2] - x.shape[1]):
                 k, v = keys_values
                 y = cast(Core, self.core)(*self.placed(q, k, None), v, layout)

@@ -75,7 +75,7 @@ def span_attention(
     counted = (ramp > 0)[:, None, None]
     counted = counted if band_visible is None else counted & band_visible
     scores = scores.masked_fill(~counted, torch.finfo(scores.dtype).min)
-    if persistent is not None:
+    if persistent is not None:  # sqrt(k) undoes the keys' initial deviation, 1 / sqrt(k)
         persistent_scores = queries @ (persistent[0] * width**0.5)[:, None].mT
         scores = torch.cat((scores, persistent_scores), dim=-1)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
@@ -88,7 +88,7 @@ def span_attention(
     span_weights = F.dropout(span_weights / total, dropout).to(v.dtype)
     values = v.unfold(2, columns + size, size)
     o = band_to_square(span_weights, size) @ values.mT
-    if persistent is not None:
+    if persistent is not None:  # the same for the p values: 1 / sqrt(p)
         number = persistent[1].shape[1]
         persistent_weights = F.dropout(persistent_share / total, dropout).to(v.dtype)
         o = o + persistent_weights @ (persistent[1] * number**0.5)[:, None]
@@ -96,7 +96,10 @@ def span_attention(
 
 
 def square_to_band(square: Float[Tensor, "*n r s"], window: int) -> Float[Tensor, "*n r w"]:
-    """Return, for each row i of `square`, its `window` entries from column i on."""
+    """Return, for each row i of `square`, its `window` entries from column i on.
+
+    Read as rows of s + 1 instead of s numbers, each row of the matrix begins one column later.
+    """
     rows, columns = square.shape[-2:]
     flat = F.pad(square.flatten(-2), (0, rows))
     return flat.view(*square.shape[:-2], rows, columns + 1)[..., :window]

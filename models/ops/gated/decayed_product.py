@@ -97,6 +97,7 @@ class _DecayedProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
+        """Return the outputs and the last state."""
         spans = cuts(q, chunk, numbers_per_token(q, v, g, chunk))
         return blocks_forward(ctx, (q, k, v, g), state, spans, decayed_chunks, block_outputs)
 
@@ -134,6 +135,7 @@ def block_gradients(
 def numbers_per_token(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
     """Return the number of values per token and head that a block needs in memory."""
     key, value = q.shape[3], v.shape[3]
+    # A key, a value, a row of weights, decays, and the token's share of the chunk's state.
     gates = (BASE + 2) * key if g.ndim == 4 else chunk
     return key + value + chunk + gates + key * value // chunk
 

@@ -112,7 +112,7 @@ class DeltaRule(LogLinearMixer):
             q, g = (_insert_zero_rows(each, writes, last) for each, last in ((q, True), (g, False)))
             keep = None if keep is None else keep.repeat_interleave(writes, 1)
         o, after = delta_product(q, k, w, v, g, state=states[0], chunk=self.chunk, keep=keep)
-        o = o[:, :, writes - 1 :: writes]
+        o = o[:, :, writes - 1 :: writes]  # what each token reads after its last write
         return o.transpose(1, 2).flatten(2), (after, *tails)
 
     def _by_head(self, x: Float[Tensor, "b l e"], times: int) -> Float[Tensor, "b h m k"]:

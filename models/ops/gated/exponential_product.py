@@ -73,6 +73,6 @@ def exponential_product(
             state=sums_before, chunk=chunk, keep=keep,
         )  # fmt: skip
         values, total = read[..., :-1], read[..., -1:]
-        floor = (-levels).exp()[..., None]
+        floor = (-levels).exp()[..., None]  # the 1 of max(|z · q|, 1), times exp(-m)
         o = values / torch.maximum(total.abs(), floor)
     return o.to(v.dtype), (after, levels[..., -1])

@@ -103,7 +103,7 @@ class GatedMixer(Family):
         """Set the layer's traits and the shape of one row's states."""
         self.heads, self.state_shape = site.heads, state
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "document"}),
+            supports=frozenset({"keep", "start", "document"}),  # states are cleared at borders
             causal=directions(site, bidirectional=bidirectional) == 1,
             options=APPLIED,
         )

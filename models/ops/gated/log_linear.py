@@ -43,7 +43,8 @@ def level_count(tokens: int) -> int:
 
 def levels(i: Int[Tensor, "*n"], j: Int[Tensor, "*m"], number: int) -> Int[Tensor, "*r"]:
     """Return the level at which token i reads token j, below `number`."""
-    return torch.frexp((i ^ j).double())[1].long().clamp(max=number - 1)
+    digits = torch.frexp((i ^ j).double())[1]  # the exponent is the number of binary digits
+    return digits.long().clamp(max=number - 1)
 
 
 def log_linear_product(
@@ -93,7 +94,7 @@ def log_linear_product(
         for digit in range((q.shape[2] - 1).bit_length()):
             odd_chunks = [chunk for chunk in range(q.shape[2]) if chunk >> digit & 1]
             readers = torch.tensor(odd_chunks, device=q.device)
-            first = (readers >> digit) - 1
+            first = (readers >> digit) - 1  # the block of 2^digit chunks before each reader's
             reads_of_readers = reads[:, :, readers]
             factor = weights[:, :, readers, :, min(chunk_levels + digit, level_number - 1), None]
             o = o.index_add(2, readers, reads_of_readers @ states[:, :, first] * factor)
@@ -204,6 +205,7 @@ def log_linear_steps(
             token_level = levels(after[:, None], tokens, number).clamp(min=1)
             gained = F.one_hot(token_level - 1, number - 1).to(dtype).mT[:, None, ..., None]
             gained = (chunks.ends[:, :, None] * gained).mT @ v[:, :, None]
+            # Each old sum moves to the level at which the next token reads it.
             new_levels = _find_state_levels(place, after[:, None], number)[:, 0]
             moves = F.one_hot(new_levels - 1, number - 1).to(dtype)
             decayed = _multiply(chunks.left[:, :, None], state)
@@ -217,6 +219,7 @@ def _find_state_levels(
 ) -> Int[Tensor, "b c s"]:
     """Return the level at which each reader reads each sum of the state of the token at `place`."""
     digits = torch.arange(number - 1, device=place.device)
+    # The token at `place` reads the sum n as level n + 1: the block of 2^n tokens beside its own.
     block = (place[:, None] >> digits) ^ 1
     block_levels = levels(readers[..., None] >> digits, block[:, None], 63)
     reader_levels = (block_levels + digits).clamp(min=1, max=number - 1)

@@ -41,8 +41,8 @@ class LogLinearMixer(Recurrence):
         self.state_shape = heads, self.levels - 1, *sums
         self.traits = replace(
             self.traits,
-            supports=self.traits.supports - {"document"},
-            operations=Growth(1.0, log=True),
+            supports=self.traits.supports - {"document"},  # levels count from the row's start
+            operations=Growth(1.0, log=True),  # l log(l): each token reads every level
             memory=Growth(1.0, log=True),
             summarises=self.traits.causal,
         )

@@ -234,7 +234,7 @@ class _Vector:
             self.base[:, token, :token] = to_end[:, :token].exp()
         self.levels: list[_Halves] = []
         half = base
-        while half < self.size:
+        while half < self.size:  # two neighbouring blocks become the halves of one
             lefts, rights = (part.view(-1, 2, half, width) for part in (from_start, to_end))
             self.levels.append(_Halves(lefts[:, 1].exp(), rights[:, 0].exp()))
             totals = lefts[:, :, -1:]
@@ -299,7 +299,7 @@ class _Vector:
             if dg is not None:  # dx and dy so far come from pairs with tokens outside the block
                 crossed = torch.stack((_sum_half(x, dx, cut, 1), _sum_half(y, dy, cut, 0)), 1)
                 dg = (crossed + dg[:, None]).flatten(0, 1)
-            if level is None:
+            if level is None:  # inside the smallest blocks, pairs are added below
                 continue
             for i, j, gradient in pairs:
                 second, first = self._decayed_halves(level, x[i], y[j])
@@ -332,6 +332,7 @@ def crossing_sums(table: Float[Tensor, "*m r s"], first: int = 0) -> Float[Tenso
 
     Row 0 of the table is token i = `first`, and column 0 is token j = 0.
     """
+    # Sums over j < t, for rows i >= t; then those over the columns before `first`.
     crossing = table[..., first:].cumsum(-1).tril_(-1).sum(-2)
     crossing = F.pad(crossing[..., :-1], (1, 0))
     if not first:

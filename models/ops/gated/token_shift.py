@@ -53,7 +53,7 @@ class ShiftedMixer(Recurrence):
     def build(self, site: Site) -> None:
         """Add the weights of the norm."""
         self.width = site.width
-        share = (1 + site.layer) / site.depth
+        share = (1 + site.layer) / site.depth  # in RWKV, weights start larger in later layers
         self.norm_weight = nn.Parameter(torch.full((site.inner_width,), share**0.7))
         self.norm_bias = nn.Parameter(torch.zeros(site.inner_width))
         self.convolutions = ShortConvolutions((), None)

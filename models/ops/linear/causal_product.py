@@ -296,11 +296,11 @@ def causal_product(
     if sides and memory:
         o, *after = mean_of_past(q, k, v, keep, sides, **start._asdict())
         return o, Memory(*after)
-    first_level = start.level[..., 0] if sides else start.level
+    first_level = start.level[..., 0] if sides else start.level  # all 0: there is no memory here
     o, sums, level, inverse = _CausalProduct.apply(  # type: ignore[no-untyped-call]
         q, k, v, keep, start.sums, first_level, maps, min(chunk, q.shape[2])
     )
     has_key = None if keep is None else keep.cummax(1).values
-    if sides and faint(inverse, has_key):
+    if sides and faint(inverse, has_key):  # a row has almost no weight: compute without loss
         o = mean_of_past(q, k, v, keep, sides, **start._asdict())[0]
     return o, Memory(sums, level) if memory else None

@@ -238,6 +238,7 @@ def sums_of(
         past = empty_sums(query.exponents(k[:, :, :1].to(dtype)), v)
         for rows in (slice(i, i + ROWS) for i in range(0, k.shape[2], ROWS)):
             mask = None if keep is None else keep[:, rows]
+            # Backward computes these rows again, instead of saving their exponentials.
             past = again(add_rows, k[:, :, rows].to(dtype), v[:, :, rows].to(dtype), mask, past)
     return past
 
@@ -254,6 +255,7 @@ def answered_by(
 
     with full_precision(q):
         rows = (q[:, :, i : i + ROWS].to(past[0].dtype) for i in range(0, q.shape[2], ROWS))
+        # Backward computes each block again.
         return torch.cat([again(read_block, block, *past) for block in rows], 2)
 
 
@@ -300,7 +302,7 @@ def mean_of_past(
                 mask = torch.ones_like(q[:, 0, part, 0], dtype=torch.bool) if mask is None else mask
                 mask = F.pad(mask, (0, missing))
             rows = (F.pad(x[:, :, part].to(sums.dtype), (0, 0, 0, missing)) for x in (q, k, v))
-            o, past = again(attend_block, *rows, mask, past)
+            o, past = again(attend_block, *rows, mask, past)  # computed again in backward
             outputs.append(o[:, :, :count])
         return torch.cat(outputs, 2).to(v.dtype), past[0], finite(past[1])
 

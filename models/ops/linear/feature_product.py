@@ -51,6 +51,7 @@ def augment(
 def _mask_logarithms(
     log: Float[Tensor, "b h r"], keep: Bool[Tensor, "b r"] | None
 ) -> Float[Tensor, "b h r"]:
+    """Return the logarithms `log` of r keys, with -inf for padding."""
     return log if keep is None else log.masked_fill(~keep[:, None], -torch.inf)
 
 
@@ -176,7 +177,7 @@ def key_sums(
     """Return the sums over the keys, and the logarithm that they are relative to, or None."""
     keys, at_once = _Keys(k, v, keep), rows_at_once(k, maps.width)
     sums = top = None
-    if not 0 < k.shape[2] <= at_once:
+    if not 0 < k.shape[2] <= at_once:  # several blocks are added to zeros; one needs none
         by_feature = (*v.shape[:2], maps.width)
         zeros = partial(v.new_zeros, dtype=sum_dtype(v))
         sums = Sums(zeros((*by_feature, v.shape[-1])), zeros(by_feature))
@@ -288,6 +289,7 @@ class _FeatureProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k and v, through the saved sums over keys."""
         q, k, v, keep, o, inverse, *sum_parts, top = ctx.saved_tensors
         sums = Sums(*sum_parts).as_matrix()
         dq, dsums = query_gradients(q, sums, o=o, inverse=inverse, gradient=gradient, maps=ctx.maps)

@@ -134,7 +134,7 @@ class GeneralisedFeatures:
         """Return the features."""
         u = self.inner(x)
         function = self.function.value
-        if u is not x and self.function.over is not None:
+        if u is not x and self.function.over is not None:  # u is new and can be overwritten
             function = self.function.over
         phi = function(u)
         return phi.add_(self.epsilon) if self.epsilon else phi, None

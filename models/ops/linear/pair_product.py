@@ -41,6 +41,7 @@ def is_cheaper(
     length, keys, values, features = q.shape[2], k.shape[2], v.shape[3], maps.width
     if chunk is None:
         return 2 * keys * (q.shape[3] + values) <= 4 * features * values
+    # A causal block of queries reads (length + ROWS) / 2 keys on average.
     by_features = 2 * min(chunk, length) * (features + values) + 4 * features * values
     return (length + min(ROWS, length)) * (q.shape[3] + values) <= by_features
 

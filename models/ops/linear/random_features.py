@@ -100,6 +100,7 @@ def draw_projection(
             basis, triangle = torch.linalg.qr(gaussian(width, width))
             parts.append((basis * triangle.diagonal().sign() if qr_sign_fix else basis).T)
         drawn = torch.cat(parts)[:features]
+    # Rows of a rotation have length 1, so their norms come from further normal vectors.
     if norms == Norms.sqrt_width:
         lengths = torch.full((features, 1), math.sqrt(width), dtype=drawn.dtype, device="cpu")
     else:

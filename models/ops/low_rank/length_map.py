@@ -54,7 +54,11 @@ POOL = frozenset({Projection.mean_pool, Projection.max_pool})
 
 
 class LengthMap(nn.Module):
-    """Maps from tokens to slots: number 0 for keys, and number 1 for values if not shared."""
+    """Maps from tokens to slots: number 0 for keys, and number 1 for values if not shared.
+
+    Learned weights start with the standard deviation `deviation`; None: Xavier-uniform, and
+    1 / sqrt(slots) for frozen weights, which are drawn again every `redraw_every` steps (0: never).
+    """
 
     keys: Float[Tensor, "h i j"] | None
     values: Float[Tensor, "h i j"] | None
@@ -73,7 +77,7 @@ class LengthMap(nn.Module):
         super().__init__()
         self.projection, self.slots, self.max_length = projection, slots, site.max_length
         self.row_normalise, self.redraw_every = row_normalise, redraw_every
-        self.window = -(-site.max_length // slots)
+        self.window = -(-site.max_length // slots)  # tokens that are pooled to one slot
         self.shrink = math.sqrt(slots) if deviation is None else 1 / deviation
         by_head = sharing.by_head and projection not in POOL
         self.joined = not by_head and projection != Projection.conv
@@ -93,7 +97,7 @@ class LengthMap(nn.Module):
             elif deviation is not None:
                 self.register_parameter(name, nn.Parameter(weight.normal_(std=deviation)))
             else:
-                bound = math.sqrt(6 / sum(shape))
+                bound = math.sqrt(6 / sum(shape))  # Xavier-uniform
                 self.register_parameter(name, nn.Parameter(weight.uniform_(-bound, bound)))
 
     def draw_into(self, weight: Float[Tensor, "h i j"], generator: torch.Generator) -> Tensor:
