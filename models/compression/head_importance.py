@@ -86,7 +86,7 @@ def gate_heads(layers: Mapping[int, MultiHead], gates: Mapping[int, Tensor]) -> 
 
         return scale
 
-    handles = [layers[at].out_proj.register_forward_pre_hook(hook(at)) for at in gates]
+    handles = [layers[layer].out_proj.register_forward_pre_hook(hook(layer)) for layer in gates]
     try:
         yield
     finally:
@@ -112,22 +112,24 @@ def head_importance(
         ValueError: There are no examples.
     """
     layers = attention_layers(model)
-    sums = {at: torch.zeros(heads_of(mixer), dtype=torch.float64) for at, mixer in layers.items()}
+    sums = {
+        layer: torch.zeros(heads_of(mixer), dtype=torch.float64) for layer, mixer in layers.items()
+    }
     count, training = 0, model.training
     model.eval()
     try:
         for batch in batches:
-            for at, gradients in _gate_gradients(model, layers, batch).items():
-                sums[at] += gradients.abs().double().sum(0).cpu()
+            for layer, gradients in _gate_gradients(model, layers, batch).items():
+                sums[layer] += gradients.abs().double().sum(0).cpu()
             count += len(batch.tokens)
     finally:
         model.train(training)
     if not count:
         raise ValueError("the importance of heads is a mean over examples: got 0 examples")
-    means = {at: total / count for at, total in sums.items()}
+    means = {layer: total / count for layer, total in sums.items()}
     if not normalised:
         return means
-    return {at: mean / mean.norm().clamp_min(1e-30) for at, mean in means.items()}
+    return {layer: mean / mean.norm().clamp_min(1e-30) for layer, mean in means.items()}
 
 
 def _gate_gradients(
@@ -137,20 +139,22 @@ def _gate_gradients(
     rows, parts = batch.tokens.shape[:2]
     like = next(model.parameters())
     gates = {
-        at: torch.ones(rows, heads_of(mixer), dtype=like.dtype, device=like.device)
-        for at, mixer in layers.items()
+        layer: torch.ones(rows, heads_of(mixer), dtype=like.dtype, device=like.device)
+        for layer, mixer in layers.items()
     }
     for gate in gates.values():
         gate.requires_grad_()
     # An example with a pair of sequences has two rows, which share the gates.
-    by_row = {at: gate.repeat_interleave(parts, 0) for at, gate in gates.items()}
+    by_row = {layer: gate.repeat_interleave(parts, 0) for layer, gate in gates.items()}
     with torch.enable_grad(), gate_heads(layers, by_row):
         nll = model(batch.tokens, batch.target, batch.keep, layout=batch.layout).nll
         weight = torch.ones_like(nll) if batch.weight is None else batch.weight.to(nll)
         losses, counts = (nll * weight).reshape(rows, -1), weight.reshape(rows, -1)
         loss = (losses.sum(1) / counts.sum(1).clamp_min(1e-30)).sum()
         gradients = torch.autograd.grad(loss, list(gates.values()), allow_unused=True)
-    if lost := [at for at, gradient in zip(gates, gradients, strict=True) if gradient is None]:
+    if lost := [
+        layer for layer, gradient in zip(gates, gradients, strict=True) if gradient is None
+    ]:
         raise Unsupported(
             f"no gradient reaches the heads of layer {lost[0]} ({family(layers[lost[0]])}), "
             "because with residual=reversible the backward pass computes layers again: set "
@@ -175,8 +179,8 @@ def least_important(
         ValueError: `count` is larger than the number of the other heads.
     """
     free = [
-        (float(score), at, head)
-        for at, scores in importance.items()
+        (float(score), layer, head)
+        for layer, scores in importance.items()
         for head, score in enumerate(scores)
         if head != int(scores.argmax())
     ]
@@ -187,9 +191,9 @@ def least_important(
             f"{len(free)} of {total} heads in {len(importance)} layers can be removed; remove at "
             f"most {len(free)}"
         )
-    chosen: dict[int, list[int]] = {at: [] for at in importance}
-    for _, at, head in sorted(free)[:count]:
-        chosen[at].append(head)
+    chosen: dict[int, list[int]] = {layer: [] for layer in importance}
+    for _, layer, head in sorted(free)[:count]:
+        chosen[layer].append(head)
     return chosen
 
 
@@ -205,16 +209,16 @@ def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
         ValueError: A head does not exist, or a layer would lose all heads.
     """
     layers = attention_layers(model)
-    for at, heads in removed.items():
-        mixer = layers[at]
+    for layer, heads in removed.items():
+        mixer = layers[layer]
         total = heads_of(mixer)
         if wrong := [head for head in heads if not 0 <= head < total]:
-            raise ValueError(f"layer {at} has heads 0 to {total - 1}: got {wrong[0]}")
+            raise ValueError(f"layer {layer} has heads 0 to {total - 1}: got {wrong[0]}")
         kept = [head for head in range(total) if head not in heads]
         if not kept:
             raise ValueError(
-                f"layer {at} needs at least one head: got all of its {total} to remove; keep one, "
-                "or choose model=identity, which has no heads"
+                f"layer {layer} needs at least one head: got all of its {total} to remove; keep "
+                "one, or choose model=identity, which has no heads"
             )
         if len(kept) < total:
             longest = model.facts.max_length + model.has_cls

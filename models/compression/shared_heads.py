@@ -68,10 +68,10 @@ def share_heads(
             "shared heads need attention heads in every layer: this model has layers without "
             "heads; choose one family of softmax attention for all layers"
         )
-    for at, mixer in layers.items():
-        _check_layer(at, mixer, families)
+    for layer, mixer in layers.items():
+        _check_layer(layer, mixer, families)
     achieved = {}
-    for at, mixer in layers.items():
+    for layer, mixer in layers.items():
         heads, width = heads_of(mixer), mixer.key_width
         rank = max(1, round(share * heads * width))
         scores, error = shared_scores(mixer, rank)
@@ -81,7 +81,7 @@ def share_heads(
             own_head_width=mixer.head_width,
             max_length=model.facts.max_length + model.has_cls,
             causal=model.causal,
-            layer=at,
+            layer=layer,
             depth=len(blocks),
             attention_dropout=model.config.attention_dropout,
             cls=model.has_cls,
@@ -92,7 +92,7 @@ def share_heads(
         for block in blocks:
             if block.mixer is mixer:
                 block.mixer = replacement
-        achieved[at] = (rank, error)
+        achieved[layer] = (rank, error)
     return achieved
 
 
@@ -128,24 +128,24 @@ def shared_scores(mixer: MultiHead, rank: int) -> tuple[SharedScores, float]:
     return scores, decomposition.errors[-1]
 
 
-def _check_layer(at: int, mixer: MultiHead, families: tuple[type, ...]) -> None:
-    """Raise `Unsupported` if the mixer of layer `at` cannot get shared heads."""
+def _check_layer(layer: int, mixer: MultiHead, families: tuple[type, ...]) -> None:
+    """Raise `Unsupported` if the mixer of this `layer` cannot get shared heads."""
     names = " or ".join(kind.__name__ for kind in families)
     if type(mixer) not in families or mixer.mean_at_padding:
         raise Unsupported(
             f"shared heads need softmax attention in every layer: got {family(mixer)} in layer "
-            f"{at}; choose one of {names} with variant=faithful"
+            f"{layer}; choose one of {names} with variant=faithful"
         )
     extras = {"output_gate": mixer.gate_proj, "qk_norm": mixer.q_norm}
     if present := [name for name, part in extras.items() if part is not None]:
         raise Unsupported(
-            f"layer {at} has {' and '.join(present)}, which shared heads do not support: train "
+            f"layer {layer} has {' and '.join(present)}, which shared heads do not support: train "
             "with model.mixer.output_gate=false and qk_norm=false"
         )
     if mixer.positions_inside:
         where = [p.value for p in (Positions.rotary, Positions.position_infused)]
         raise Unsupported(
-            f"layer {at} applies positions to queries and keys or to scores, but shared heads need "
-            "scores that depend only on tokens: train with model.backbone.positions=learned, "
+            f"layer {layer} applies positions to queries and keys or to scores, but shared heads "
+            "need scores that depend only on tokens: train with model.backbone.positions=learned, "
             f"sinusoidal or none, instead of {', '.join(where)} or positions in scores"
         )

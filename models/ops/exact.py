@@ -237,7 +237,7 @@ class ExactCore(nn.Module):
             # The mask can hide padding, documents and later tokens; an order replaces `causal`.
             supports=frozenset({"keep", "start", "document", "prefix"})
             | ({"order"} if not site.causal else set()),
-            positions=frozenset(each.value for each in SCORED),
+            positions=frozenset(kind.value for kind in SCORED),
             causal=site.causal,
             operations=Growth(2.0),  # all pairs of tokens
             memory=memory,

@@ -113,6 +113,7 @@ class SlidingWindowCore(nn.Module):
         behind: int | None = None,
         heads: slice = slice(None),
     ) -> None:
+        """Check the options; ALiBi's slopes are those of the slice `heads` of all heads."""
         super().__init__()
         if window < 1:
             raise ValueError(

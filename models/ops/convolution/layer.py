@@ -53,12 +53,12 @@ class GatedConvolution(Family):
         super().__init__()
         inner = site.width if inner_width is None else inner_width
         if inner < 1 or inner % site.heads:
-            name, way = ("width", "model.backbone.width")
+            name, option = ("width", "model.backbone.width")
             if inner_width is not None:
-                name, way = "inner_width", "model.mixer.inner_width"
+                name, option = "inner_width", "model.mixer.inner_width"
             raise ValueError(
                 f"heads must divide {name}, because they share the channels evenly: got "
-                f"heads={site.heads}, {name}={inner}; set {way} to a multiple of {site.heads}"
+                f"heads={site.heads}, {name}={inner}; set {option} to a multiple of {site.heads}"
             )
         taps = site.at(kernel)
         # Taps beyond the farthest token have no effect; only the default may have some.

@@ -85,6 +85,7 @@ class _DecayedSolve(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dx: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, w, k, g and the first state."""
         pull = partial(_pull_block, steps=ctx.steps)
         gradients, dstate = blocks_backward(ctx, dx, dstate, decayed_chunks, pull)
         return *gradients, dstate, None, None

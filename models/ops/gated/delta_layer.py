@@ -97,9 +97,9 @@ class DeltaRule(LogLinearMixer):
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         projected, tails = self.convolutions(streams, earlier_inputs, borders)
         act = ACTIVATIONS.get(self.activation)
-        q, k, v = projected if act is None else (act(each) for each in projected)
+        q, k, v = projected if act is None else (act(stream) for stream in projected)
         writes = self.householders
-        q, k, v = (self._by_head(each, n) for each, n in ((q, 1), (k, writes), (v, writes)))
+        q, k, v = (self._by_head(part, n) for part, n in ((q, 1), (k, writes), (v, writes)))
         with full_precision(x):
             q, k = self._normed(q) * q.shape[-1] ** -0.5, self._normed(k)
             beta = self._by_head(self.beta_map(x), writes).to(k.dtype).sigmoid()
@@ -109,7 +109,7 @@ class DeltaRule(LogLinearMixer):
             o, states = self.by_levels(q, k, v, g, x=x, held=states, borders=borders, w=w)
             return o.to(v.dtype).transpose(1, 2).flatten(2), (*states, *tails)
         if writes > 1:
-            q, g = (_insert_zero_rows(each, writes, last) for each, last in ((q, True), (g, False)))
+            q, g = (_insert_zero_rows(part, writes, last) for part, last in ((q, True), (g, False)))
             keep = None if keep is None else keep.repeat_interleave(writes, 1)
         o, after = delta_product(q, k, w, v, g, state=states[0], chunk=self.chunk, keep=keep)
         o = o[:, :, writes - 1 :: writes]  # what each token reads after its last write

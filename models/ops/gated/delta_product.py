@@ -157,6 +157,7 @@ class _DeltaProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, state: Tensor, chunk: int, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs and the last state; `inputs` are q, k, w, [u,] v and g."""
         q = inputs[0]
         spans = cuts(q, chunk, _count_values(inputs, chunk))
         return blocks_forward(ctx, inputs, state, spans, _delta_chunks, _read_outputs)
@@ -164,6 +165,7 @@ class _DeltaProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the first state and of each input."""
         gradients, dstate = blocks_backward(ctx, do, dstate, _delta_chunks, _pull_block)
         return dstate, None, *gradients
 

@@ -92,7 +92,7 @@ def log_linear_product(
         reads, leaves, states = chunks.reads, chunks.left, chunks.ends.mT @ v
         chunk_levels = size.bit_length()
         for digit in range((q.shape[2] - 1).bit_length()):
-            odd_chunks = [chunk for chunk in range(q.shape[2]) if chunk >> digit & 1]
+            odd_chunks = [number for number in range(q.shape[2]) if number >> digit & 1]
             readers = torch.tensor(odd_chunks, device=q.device)
             first = (readers >> digit) - 1  # the block of 2^digit chunks before each reader's
             reads_of_readers = reads[:, :, readers]

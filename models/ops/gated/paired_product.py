@@ -91,13 +91,8 @@ def paired_product(
 ) -> Float[Tensor, "b h l v"]:
     """Return o_i = scale sum_j gamma^|i - j| (q_i · k_j) v_j, in the dtype of `v`.
 
-    Args:
-        q: Queries.
-        k: Keys.
-        v: Values.
-        g: Logarithm of gamma of each head, finite; it gets no gradient.
-        scale: Factor of the outputs.
-        causal: Whether the sum runs over j <= i only.
+    `g` is the logarithm of gamma of each head, finite and without a gradient. If `causal`, the sum
+    runs over j <= i only.
     """
     o: Tensor = _PairedProduct.apply(q, k, v, g, scale, causal)  # type: ignore[no-untyped-call]
     return o

@@ -150,12 +150,13 @@ class _Scalar:
 
     def __init__(self, g: Float[Tensor, "m c"]) -> None:
         self.table = _decay_factors(g)
-        self.from_start = (self.table[:, :, 0] * g[:, :1].exp())[..., None]
+        self.from_start = (self.table[:, :, 0] * g[:, :1].exp())[..., None]  # token 0 decays, too
         self.to_end = self.table[:, -1, :, None]
 
     def weights(
         self, x: Float[Tensor, "m c k"], y: Float[Tensor, "m c k"]
     ) -> Float[Tensor, "m c c"]:
+        """Return W: x_i y_j times the decay from token j to token i, and 0 for j > i."""
         return self._decay(torch.bmm(x, y.mT))
 
     def pull(
@@ -180,6 +181,7 @@ class _Scalar:
         return dx, dy, dg
 
     def _decay(self, products: Float[Tensor, "m c c"]) -> Float[Tensor, "m c c"]:
+        """Multiply the products of all pairs by their decays, in place."""
         return products.mul_(self.table)
 
 
@@ -220,6 +222,7 @@ class _Vector:
     """A decay for each channel: chunks are halved again and again."""
 
     def __init__(self, g: Float[Tensor, "m c k"]) -> None:
+        """Sum g within blocks of `BASE` tokens, then double the blocks up to a whole chunk."""
         chunks, self.length, width = g.shape
         self.size = 1 << (self.length - 1).bit_length()
         g = self._padded(g)
@@ -284,13 +287,13 @@ class _Vector:
     ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
         """Return the gradients of each x, each y and g (None without `across`); see `Decays`."""
         sides = (readers, writers)
-        x, y = ([self._padded(each.tokens).contiguous() for each in side] for side in sides)
-        dx, dy = ([self._padded(each.gradient) for each in side] for side in sides)
+        x, y = ([self._padded(operand.tokens).contiguous() for operand in side] for side in sides)
+        dx, dy = ([self._padded(operand.gradient) for operand in side] for side in sides)
         missing, base = self.size - self.length, self.base.shape[1]
         pairs = [
-            (i, j, F.pad(each.gradient, (0, missing, 0, missing)) if missing else each.gradient)
+            (i, j, F.pad(dtable, (0, missing, 0, missing)) if missing else dtable)
             for i, row in enumerate(tables)
-            for j, each in enumerate(row)
+            for j, (_, dtable) in enumerate(row)
         ]
         dg, half = across, self.size
         for level in (*reversed(self.levels), *[None] * (base.bit_length() - 1)):
@@ -323,7 +326,7 @@ class _Vector:
                 for between in range(1, token + 1):
                     earlier.add_(reader_gradient[:, token, between - 1])
                     dg[:, between].addcmul_(reader[:, token], earlier)
-        dx, dy = ([each[:, : self.length] for each in side] for side in (dx, dy))
+        dx, dy = ([padded[:, : self.length] for padded in side] for side in (dx, dy))
         return dx, dy, None if dg is None else dg.view_as(x[0])[:, : self.length]
 
 

@@ -276,18 +276,19 @@ class Plan(NamedTuple):
         multiplied by the factors `inherited`.
         """
         gradients = [self.lay_out(gradient, None)]
-        gradients += [each.buffer(gradients[0], gradient.shape[-1]) for each in self.stretches[1:]]
-        balance = [each.buffer(gradients[0], 1) for each in self.stretches]
+        fine, width = gradients[0], gradient.shape[-1]
+        gradients += [stretch.buffer(fine, width) for stretch in self.stretches[1:]]
+        balance = [stretch.buffer(fine, 1) for stretch in self.stretches]
         levels = self.views(gradients), self.views(balance)
         rows = levels[0][0][:, :, : self.length]
         rows.mul_(o)
         levels[1][0][:, :, : self.length] = rows.sum(-1, keepdim=True)
         rows.copy_(gradient)
         shares = [halves(share) for share in self.views(inherited)]
-        for each in levels:
-            for below, level, (first, second) in zip(each, each[1:], shares, strict=False):
+        for views in levels:
+            for below, level, (first, second) in zip(views, views[1:], shares, strict=False):
                 first_half, second_half = halves(below)
                 target = level[:, :, : first_half.shape[2]]
                 torch.mul(first_half, first, out=target)
                 target.addcmul_(second_half, second)
-        return gradients, [each[1:-1] for each in balance]
+        return gradients, [buffer[1:-1] for buffer in balance]

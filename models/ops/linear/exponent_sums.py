@@ -62,7 +62,7 @@ class Exponential(Exponents):
     ) -> None:
         self.projection = None if projection is None else projection * scale
         self.scale, self.epsilon = scale, epsilon
-        self.least = math.log(epsilon) if epsilon else -math.inf
+        self.least = math.log(epsilon) if epsilon else -math.inf  # epsilon is added to each e^u
 
     def inner(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
         """Return u of the class's docstring."""

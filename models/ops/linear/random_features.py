@@ -188,7 +188,7 @@ class ReferenceFeatures:
         top: Float[Tensor, "b h"] | None = None,
     ) -> None:
         self.projection, self.scale, self.top = projection * scale, scale, top
-        self.ratio = len(projection) ** -0.5
+        self.ratio = len(projection) ** -0.5  # 1 / sqrt(m)
         self.epsilon = epsilon * self.ratio
 
     def __call__(self, x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r m"], None]:

@@ -74,6 +74,7 @@ class LengthMap(nn.Module):
         redraw_every: int,
         deviation: float | None = None,
     ) -> None:
+        """Make the matrices or convolutions of keys and values; pooling has no parameters."""
         super().__init__()
         self.projection, self.slots, self.max_length = projection, slots, site.max_length
         self.row_normalise, self.redraw_every = row_normalise, redraw_every

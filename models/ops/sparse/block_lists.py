@@ -53,14 +53,15 @@ class Masks:
         slopes: Float[Tensor, " h"] | None,
         like: Float[Tensor, "b h s k"],
     ) -> None:
+        """Number the listed blocks over all examples and heads, and list what hides keys."""
         (batch, heads), block = like.shape[:2], lists.block
         self.block, self.diagonal = block, lists.diagonal
 
         def flat(x: Tensor) -> Tensor:
             return x.expand(batch, heads, -1, -1).flatten(0, 2)
 
-        stride = like.shape[2] // block
-        first = torch.arange(0, batch * heads * stride, stride, device=like.device)
+        count = like.shape[2] // block
+        first = torch.arange(0, batch * heads * count, count, device=like.device)
         self.index = flat(lists.blocks + first.view(batch, heads, 1, 1))
         self.unseen = flat(~lists.seen)
         self.padding: Tensor | None = None

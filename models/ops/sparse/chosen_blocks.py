@@ -97,6 +97,7 @@ class _ArrangedPairs:
         chosen: Int[Tensor, "b g l t"],
         sight: "Sight",
     ) -> None:
+        """Sort the pairs into chunks, and arrange queries by row and keys by block."""
         self.sight, table = sight, sight.table
         self.groups = keys.shape[1]
         self.shared = q.shape[1] // self.groups

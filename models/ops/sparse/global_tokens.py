@@ -28,11 +28,11 @@ def global_weights(
     dropout: float,
 ) -> Float[Tensor, "b h g s"]:
     """Return the weights of tokens at `positions` on all tokens; 0 without a visible key."""
-    query, other = positions[:, None, :, None], torch.arange(scores.shape[-1], device=scores.device)
+    query, key = positions[:, None, :, None], torch.arange(scores.shape[-1], device=scores.device)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if slopes is not None:
-        scores = scores - slopes[:, None, None].to(scores.dtype) * (query - other).abs()
-    visible = other <= query if causal else None
+        scores = scores - slopes[:, None, None].to(scores.dtype) * (query - key).abs()
+    visible = key <= query if causal else None
     if keep is not None:
         real = keep[:, None, None]
         visible = real if visible is None else real & visible

@@ -150,17 +150,17 @@ class UnionAttention(torch.autograd.Function):
                 )
                 for keyset in sets
             ]
-            o, total = parts[0]
-            for _, other in parts[1:]:
-                total = torch.logaddexp2(total, other)
+            o, total = parts[0]  # means of values in the first set, and log2 of its weights' sum
+            for _, log_sum in parts[1:]:
+                total = torch.logaddexp2(total, log_sum)
             if keep is not None or any(keyset.least for keyset in sets):
                 # Queries without a visible key get weights of exp2(-inf) = 0.
                 total = total.masked_fill(total < NEVER / 2, torch.inf)
                 o *= (parts[0][1] - total).exp2_()
             elif len(parts) > 1:
                 o *= (parts[0][1] - total).exp2_()
-            for part, level in parts[1:]:
-                o.addcmul_(part, (level - total).exp2_())
+            for means, log_sum in parts[1:]:
+                o.addcmul_(means, (log_sum - total).exp2_())
             o = o.to(v.dtype)
         if remember:
             ctx.sets, ctx.dropout = sets, dropout

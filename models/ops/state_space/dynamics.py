@@ -108,6 +108,7 @@ class Dynamics(Float32Parameters):
     def _of_channels(
         self, pairs: Float[Tensor, "n p 2"], dtype: torch.dtype
     ) -> Complex[Tensor, "d p"]:
+        """Return n sets of complex parameters, repeated for the d channels."""
         return torch.view_as_complex(pairs.to(dtype).repeat(self.repeats, 1, 1))
 
     def learning_rates(self, of_matrices: float, of_steps: float) -> Mapping[str, float]:
@@ -121,13 +122,7 @@ class Dynamics(Float32Parameters):
 class LowRankDynamics(Dynamics):
     """State spaces with A = Lambda - P P*; for HiPPO-LegS, P starts as B / sqrt(2).
 
-    Args:
-        rates: As for `Dynamics`.
-        inputs: Initial B.
-        low_rank: Initial P.
-        number: As for `Dynamics`.
-        width: As for `Dynamics`.
-        steps: As for `Dynamics`.
+    `low_rank` is the initial P; the other arguments are those of `Dynamics`.
     """
 
     def __init__(

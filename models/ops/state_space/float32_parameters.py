@@ -22,6 +22,7 @@ class Float32Parameters(Roles):
         def move_unrounded(x: Tensor) -> Tensor:
             moved = fn(x)
             dtype = sum_dtype(moved)
+            # From `x`, because `moved` has lost digits.
             return moved if moved.dtype == dtype else x.to(moved.device, dtype)
 
         super()._apply(move_unrounded, recurse)  # type: ignore[no-untyped-call]

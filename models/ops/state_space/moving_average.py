@@ -57,12 +57,12 @@ class MovingAverage(Float32Parameters):
         p = delta.sigmoid()
         q, entry, readout = 1 - p * alpha.sigmoid(), p * beta, gamma * gamma.shape[-1] ** -0.5
         lags = length if self.truncation is None else min(length, self.truncation)
-        kernel, *other = (
+        kernel, *from_end = (
             exponential(*parts, lags) for parts in zip(readout * entry, q, strict=True)
         )
-        if other:  # both averages read the token itself, so lag 0 has the sum of both
-            kernel = torch.cat((kernel[:, :1] + other[0][:, :1], kernel[:, 1:]), dim=1)
-        y = long_convolution(u, kernel, *(backward[:, 1:] for backward in other))
+        if from_end:  # both averages read the token itself, so lag 0 has the sum of both
+            kernel = torch.cat((kernel[:, :1] + from_end[0][:, :1], kernel[:, 1:]), dim=1)
+        y = long_convolution(u, kernel, *(backward[:, 1:] for backward in from_end))
         after = None
         if before is not None:
             y = y + exponential(readout[0] * q[0] * before, q[0], length)
