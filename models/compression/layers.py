@@ -39,7 +39,7 @@ def keep_layers(model: Backbone, layers: int) -> None:
         )
     step = depth // layers
     stack.blocks = nn.ModuleList(list(stack.blocks)[step - 1 :: step])
-    stack.supported = stack.supported[step - 1 :: step]
+    stack.supported = stack.supported[step - 1 :: step]  # one entry for each layer
     model.config = replace(model.config, depth=layers)
     _update_penalised(model)
 

@@ -30,10 +30,10 @@ def write_state(state: Mapping[str, Tensor], path: Path, *, sparse: bool = False
         sparse: Whether zeros of float32 tensors are omitted if that makes the file smaller.
     """
     tensors: dict[str, Tensor] = {}
-    aliases: dict[str, str] = {}
-    shapes: dict[str, list[int]] = {}
-    first: dict[tuple[object, ...], str] = {}
-    flat: list[Tensor] = []
+    aliases: dict[str, str] = {}  # further names of tensors, and the name that is stored
+    shapes: dict[str, list[int]] = {}  # of the tensors in `flat`
+    first: dict[tuple[object, ...], str] = {}  # first name of each tensor
+    flat: list[Tensor] = []  # tensors that are stored without zeros
     for name, value in state.items():
         tensor = value.detach().cpu()
         same = first.setdefault(_storage_key(value, name), name)

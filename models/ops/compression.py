@@ -77,7 +77,7 @@ class Compressor(nn.Module):
                 inner = self._convolve_rows(rows, 0, dilation=1, stride=1)
                 return self._convolve_rows(inner, 1, dilation=2, stride=self.rate)
             case Compression.most_used:
-                counts = rows[..., 0] * 0 if used is None else used
+                counts = rows[..., 0] * 0 if used is None else used  # 0 for every row
                 return most_used(rows, counts, self.rate, number)
 
     def _convolve_rows(

@@ -34,7 +34,7 @@ class SharedHeads(NamedTuple):
     def scaled(self, head_width: int) -> "SharedHeads":
         """Return these weights, scaled for heads whose scores are divided by sqrt(head_width).
 
-        The family divides scores by sqrt(D~ / h); the factor in mixing and content corrects this.
+        The family divides scores by sqrt(D~ / h), for D~ columns; mixing and content correct this.
         """
         heads, width = self.mixing.shape
         factor = (width / heads / head_width) ** 0.5

@@ -216,8 +216,8 @@ def pick(
 ) -> Float[Tensor, "b h n t c w"] | Bool[Tensor, "b h n t c w"]:
     """Return, for each query block, the t source blocks with the numbers in `chosen`."""
     b, h, j = blocks.shape[:3]
-    first = torch.arange(0, b * h * j, j, device=chosen.device).view(b, h, 1, 1)
-    rows = blocks.reshape(b * h * j, -1).index_select(0, (first + chosen).flatten())
+    row_start = torch.arange(0, b * h * j, j, device=chosen.device).view(b, h, 1, 1)
+    rows = blocks.reshape(b * h * j, -1).index_select(0, (row_start + chosen).flatten())
     return rows.view(*chosen.shape, *blocks.shape[-2:])
 
 

@@ -169,7 +169,7 @@ def attend_in_sight(
     if causal and (
         visible is not None or total > length or slopes is not None or beyond is not None
     ):
-        earlier = (key_position <= query_position)[None]
+        earlier = (key_position <= query_position)[None]  # `sdpa` ignores `causal` with a mask
         visible = earlier if visible is None else earlier & visible
     distance = (query_position - key_position).abs()[None] * dilation
     if beyond is not None:

@@ -71,7 +71,7 @@ class ImplicitKernel(Float32Parameters):
             self.positions = nn.Parameter(table)
         else:
             self.register_buffer("positions", table)
-        sizes = [1 + 2 * bands, *[width] * (1 + inner_layers)]
+        sizes = [1 + 2 * bands, *[width] * (1 + inner_layers)]  # z, then the units of each layer
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         self.frequency = nn.Parameter(torch.full((width,), frequency))
         self.last = nn.Linear(width, copies * channels, bias=False)

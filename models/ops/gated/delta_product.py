@@ -205,7 +205,8 @@ def _count_values(inputs: tuple[Tensor, ...], chunk: int) -> int:
     q, *_, v, g = inputs
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk
-    additions = 2 * key + 2 * chunk if len(inputs) == 6 else 0
+    additions = 2 * key + 2 * chunk if len(inputs) == 6 else 0  # u, and its tables of pairs
+    # Keys, values, tables of pairs, and the token's share of `moves` and of the state.
     return 4 * key + 2 * value + 2 * chunk + gates + additions + key * (key + value) // chunk
 
 

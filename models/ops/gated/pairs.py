@@ -150,7 +150,7 @@ class _Scalar:
 
     def __init__(self, g: Float[Tensor, "m c"]) -> None:
         self.table = _decay_factors(g)
-        self.from_start = (self.table[:, :, 0] * g[:, :1].exp())[..., None]  # token 0 decays, too
+        self.from_start = (self.table[:, :, 0] * g[:, :1].exp())[..., None]  # with token 0
         self.to_end = self.table[:, -1, :, None]
 
     def weights(
@@ -197,7 +197,7 @@ class Constant(_Scalar):
     def __init__(self, g: Float[Tensor, " h"], chunks: tuple[int, int, int], length: int) -> None:
         self.chunks = chunks
         table = constant_decays(g, length)
-        from_start = table[:, :, 0] * g[:, None].exp()
+        from_start = table[:, :, 0] * g[:, None].exp()  # token 0 decays the state, too
         self.table = table[:, None]
         self.from_start, self.to_end = (
             factor[:, None, :, None].expand(*chunks, length, 1).reshape(-1, length, 1)

@@ -77,7 +77,7 @@ class SortedLists:
             torch.div(x, self.lengths.index_select(0, seen_tokens), out=k)
         keys = frame.seen(k if rules.unit_keys else x)
         queries = frame.slots_by_chunk(x)
-        first = rules.before * rules.chunk
+        first = rules.before * rules.chunk  # slots before it are only read as keys
         tokens = seen_tokens[first : first + queries.shape[0] * queries.shape[1]]
         return LshInputs(tokens, queries, keys, frame.seen(v))
 
@@ -91,7 +91,7 @@ class SortedLists:
         frame, rules, list_layout, like = self.frame, self.frame.rules, self.list_layout, self.u
         # Not a method: a reference to self would be a cycle.
         pairs = partial(_subtract_pairs, frame, self.spare_buffer)
-        if padded or frame.length % rules.chunk:
+        if padded or frame.length % rules.chunk:  # some slots have no real token
             hidden = frame.by_list(list_layout.hidden).flatten()
             gaps = frame.seen(like.new_zeros(hidden.shape).masked_fill_(hidden, NEVER))
             yield lambda s, part: s.add_(gaps[part, None])
@@ -110,7 +110,7 @@ class SortedLists:
             slope = slopes.to(like)[head, None].repeat_interleave(frame.stretch, 0)[..., None]
             slope = frame.attending(slope)
             yield lambda s, part: s.sub_(pairs(position, part).abs_().mul_(slope[part]))
-        if not rules.duplicates:
+        if not rules.duplicates:  # a key that is read in n rounds weighs 1 / n in each
             repeats = self._repeats()
             yield lambda s, part: s.sub_(repeats(part).log_())
         if rules.exclude_self and frame.per_list == 1:
@@ -121,9 +121,9 @@ class SortedLists:
             yield lambda s, part: s.add_(
                 pairs(position, part).abs_().clamp_(max=1).sub_(1), alpha=-ALONE
             )
-        if rules.causal:
+        if rules.causal:  # the difference of positions is above 0 for later keys
             yield lambda s, part: s.add_(pairs(position, part).clamp_(0, 1), alpha=NEVER)
-        if self.order.buckets is not None:
+        if self.order.buckets is not None:  # keys of other buckets are hidden
             bucket = self.order.buckets.to(like.dtype)
             yield lambda s, part: s.add_(pairs(bucket, part).abs_().clamp_(max=1), alpha=NEVER)
 

@@ -207,7 +207,7 @@ def arrange(
     row = torch.arange(batch * heads, device=device).view(batch, heads, 1, 1)
     head, example = row % heads, row // heads
     token = by_list.gather(2, index).view(batch, heads, -1, frame.stretch * C)
-    tokens = (example * length + token) * heads + head
+    tokens = (example * length + token) * heads + head  # rows of a tensor (b, l, h, k)
 
     # Rounds of a list follow each other without a gap between their chunks.
     round_number = torch.arange(rounds, device=device)[:, None]

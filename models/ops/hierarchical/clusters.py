@@ -68,7 +68,7 @@ class Stretch(NamedTuple):
         return by_level
 
     def near(self, buffer: Float[Tensor, "n c w"]) -> list[Float[Tensor, "m s w"]]:
-        """View, for each reach, the neighbours of every block of queries; views overlap."""
+        """View, for each reach (a group of neighbours), these blocks of every block of queries."""
         step, across, along = buffer.stride()
         return [
             buffer.as_strided(
@@ -151,11 +151,11 @@ class Plan(NamedTuple):
         """Return masks for each reach: 0 where a block may attend and NEVER elsewhere."""
         size = stretch.block
         masks = [like.new_zeros(size, count * size) for _, count in stretch.reaches]
-        if stretch is not self.stretches[0]:
+        if stretch is not self.stretches[0]:  # the level below covers adjacent halves
             masks[0][: size // 2, size // 2 :] = NEVER
             for right in masks[1:]:
                 right[size // 2 :, : size // 2] = NEVER
-        elif self.causal:
+        elif self.causal:  # the block itself comes after the block before it
             masks[0][:, size:] = like.new_full((size, size), NEVER).triu_(1)
         return masks
 

@@ -230,7 +230,7 @@ class _CausalProduct(torch.autograd.Function):
             for index in reversed(range(len(cuts))):
                 rows, size = cuts[index]
                 block_maps = maps.at_rows(rows)
-                memory = Memory(*memories[2 * index : 2 * index + 2])
+                memory = Memory(*memories[2 * index : 2 * index + 2])  # saved before the block
                 block = _make_block(all_rows.select(rows), memory, block_maps, size)
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
                 parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, block_maps)

@@ -135,7 +135,7 @@ class PositiveFeatures(Exponents):
         """Return the gradient of `x` from that of its features `phi`."""
         gradient = gradient.mul_(phi)
         pulled = gradient @ self.projection
-        if self.keys:
+        if self.keys:  # the gradient through exp(-|x|^2 / 2)
             pulled.addcmul_(gradient.sum(-1, keepdim=True), x, value=-(self.scale**2))
         return pulled
 
@@ -167,7 +167,7 @@ class TrigonometricFeatures:
         """Return the gradient of `x` from that of its features `phi`."""
         (g_cos, g_sin), (cos, sin) = gradient.chunk(2, dim=-1), phi.chunk(2, dim=-1)
         pulled = (g_sin * cos).addcmul_(g_cos, sin, value=-1) @ self.projection
-        if self.keys:
+        if self.keys:  # the gradient through exp(|x|^2 / 2)
             pulled.addcmul_(gradient.mul_(phi).sum(-1, keepdim=True), x, value=self.scale**2)
         return pulled
 

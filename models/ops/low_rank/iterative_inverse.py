@@ -44,7 +44,7 @@ class Initialisation(StrEnum):
 def _compute_brackets(
     a: Float[Tensor, "r m m"], z: Float[Tensor, "r m m"], identity: Float[Tensor, "1 m m"]
 ) -> tuple[Float[Tensor, "r m m"], ...]:
-    """Return x = A Z, a = 7 I - x, b = 15 I - x a and 13 I - x b: the brackets of a step."""
+    """Return x = A Z, inner = 7 I - x, middle = 15 I - x inner, and outer = 13 I - x middle."""
     x = torch.bmm(a, z)
     inner = 7 * identity - x
     middle = torch.baddbmm(15 * identity, x, inner, alpha=-1)

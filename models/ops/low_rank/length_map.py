@@ -79,7 +79,7 @@ class LengthMap(nn.Module):
         self.projection, self.slots, self.max_length = projection, slots, site.max_length
         self.row_normalise, self.redraw_every = row_normalise, redraw_every
         self.window = -(-site.max_length // slots)  # tokens that are pooled to one slot
-        self.shrink = math.sqrt(slots) if deviation is None else 1 / deviation
+        self.shrink = math.sqrt(slots) if deviation is None else 1 / deviation  # frozen weights
         by_head = sharing.by_head and projection not in POOL
         self.joined = not by_head and projection != Projection.conv
         """Whether all heads share the matrix, so that their channels can be multiplied together."""

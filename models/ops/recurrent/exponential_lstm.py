@@ -83,7 +83,7 @@ class _ExponentialLSTM(torch.autograd.Function):
         """Compute i, f, z, o = x_t + R h_(t-1), then c, n, m and h = sigma(o) c / n, by token."""
         first = torch.stack((hidden, cell, total, level))
         raws, states = [], []
-        masks = [None] * len(x) if has_past is None else has_past.unbind(0)
+        masks = [None] * len(x) if has_past is None else has_past.unbind(0)  # 0: a new document
         for gates, mask in zip(x.unbind(0), masks, strict=True):
             raw = torch.baddbmm(gates, hidden if mask is None else hidden * mask, recurrent)
             i, f, z, o = raw.chunk(4, -1)
@@ -146,7 +146,7 @@ def _gate_derivatives(
     i, f, z, o = raws.chunk(4, -1)
     _, cell, total, level = before.unbind(1)
     hidden, _, divisor, highest = every.unbind(1)
-    decay = (F.logsigmoid(f) + level - highest).exp()
+    decay = (F.logsigmoid(f) + level - highest).exp()  # of c and n, which are relative to e^m
     input_gate, output_gate, value = (i - highest).exp(), o.sigmoid(), z.tanh()
     shares = torch.stack((output_gate / divisor, -hidden / divisor), 1)
     zero, forget_slope = torch.zeros_like(decay), decay * (-f).sigmoid()

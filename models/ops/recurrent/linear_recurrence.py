@@ -25,7 +25,7 @@ def linear_recurrence(
     """
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), start.dtype)
     a, b, start = a.to(dtype), b.to(dtype), start.to(dtype)
-    if b.shape[1] == 1:
+    if b.shape[1] == 1:  # one token, as in generation
         return torch.addcmul(b, a, start[:, None])
     kind = _ConstantRecurrence if a.dim() == 1 else _LinearRecurrence
     c: Tensor = kind.apply(a, b, start)  # type: ignore[no-untyped-call]

@@ -78,7 +78,7 @@ class BlockTable(NamedTuple):
         home, block = place // self.block, first // self.block
         visible = self.document[:, None, block] == self.document.gather(1, home[..., 0])[..., None]
         if causal:
-            visible &= first + width <= place + 1
+            visible &= first + width <= place + 1  # the window ends at the token or before it
         if self.sight is not None:
             visible &= home - block < self.sight
         used = self.document[:, block] >= 0 if self.filled is None else self.filled[:, first]

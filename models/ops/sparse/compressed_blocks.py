@@ -205,11 +205,11 @@ def neighbours(table: BlockTable, reach: int, *, causal: bool) -> Int[Tensor, "#
     farthest = min(-(-(reach - 1) // table.block), table.block_count - 1)
     offsets = torch.arange(0 if causal else -farthest, farthest + 1, device=table.place.device)
     home = table.place // table.block
-    blocks = home[..., None] - offsets
+    blocks = home[..., None] - offsets  # offsets above 0 are those of earlier blocks
     visible = (blocks >= 0) & (blocks < table.block_count)
     blocks = blocks.clamp(0, table.block_count - 1)
     document = table.document.gather(1, blocks.flatten(1)).view_as(blocks)
     visible &= document == table.document.gather(1, home)[..., None]
     if table.sight is not None:
-        visible &= offsets < table.sight
+        visible &= offsets < table.sight  # older blocks have left the state
     return blocks.masked_fill_(~visible, -1)[:, None]

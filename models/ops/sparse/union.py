@@ -77,7 +77,7 @@ class _Buffers(NamedTuple):
 def _fill_buffer(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:
     """Return the buffer of a set with the tokens `x`, and zeros in empty slots."""
     precise = torch.promote_types(x.dtype, torch.float32)
-    if isinstance(keyset, Rectangles) and keyset.classes == 1:
+    if isinstance(keyset, Rectangles) and keyset.classes == 1:  # one rectangle for each row
         return x.flatten(0, 1).to(precise)
     make = torch.zeros if keyset.padded else torch.empty
     buffer = make(keyset.buffer(x, keys=keys), dtype=precise, device=x.device)
@@ -91,7 +91,7 @@ def _read_buffer(
 ) -> Float[Tensor, "b h s k"]:
     """Return the tokens of a set's buffer, shaped (b, h, s, ...), with s before h in memory."""
     b, h, length = shape[:3]
-    if isinstance(keyset, Rectangles) and keyset.classes == 1:
+    if isinstance(keyset, Rectangles) and keyset.classes == 1:  # tokens lie in their order
         return buffer.view(b, h, length, -1)
     x = buffer.new_empty(b, length, h, buffer.shape[-1]).transpose(1, 2)
     for tokens, slots in keyset.pairs(x, buffer, keys=keys):

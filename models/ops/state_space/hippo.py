@@ -61,9 +61,9 @@ def legs_vectors(states: int) -> tuple[Float[Tensor, " p"], Complex[Tensor, "n p
     root = _root(states)
     below = -torch.outer(root, root).tril(-1) / 2
     frequency, vectors = torch.linalg.eigh(-1j * (below - below.T))
-    frequency, vectors = frequency[states // 2 :], vectors[:, states // 2 :]
+    frequency, vectors = frequency[states // 2 :], vectors[:, states // 2 :]  # those above 0
     inputs = vectors.mH @ root.to(vectors.dtype)
-    return frequency, vectors * (inputs / inputs.abs())
+    return frequency, vectors * (inputs / inputs.abs())  # with phases that make inputs positive
 
 
 def _root(states: int) -> Float[Tensor, " n"]:

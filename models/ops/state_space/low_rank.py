@@ -128,11 +128,11 @@ def _continue_states(
     length = u.shape[-1]
     change, driven = bilinear(system)
     powers, states = squares(change, length), as_states(before)
-    starts = torch.cat((driven[None], _step_states(states, change)))
+    starts = torch.cat((driven[None], _step_states(states, change)))  # B_, and A_ x of examples
     kernel, *read = responses(as_readout(readout), powers, starts, length)[:, 0]
     after = last_states(u, powers, driven)
     for bit, power in enumerate(powers):
-        if length >> bit & 1:
+        if length >> bit & 1:  # A_^length is a product of squares
             states = _step_states(states, power)
     return kernel, torch.stack(read), after + states
 
