@@ -137,7 +137,7 @@ def _gate_gradients(
 ) -> dict[int, Float[Tensor, "b h"]]:
     """Return d L(x) / d xi_h for each example x and head h of the batch, by layer."""
     rows, parts = batch.tokens.shape[:2]
-    like = next(model.parameters())
+    like = next(model.parameters())  # for the dtype and device of gates
     gates = {
         layer: torch.ones(rows, heads_of(mixer), dtype=like.dtype, device=like.device)
         for layer, mixer in layers.items()

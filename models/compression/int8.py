@@ -39,7 +39,7 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
 
 def check_integer_product(device: torch.device) -> None:
     """Raise `Unsupported` if this device cannot multiply 8-bit integers exactly."""
-    codes = (torch.arange(32 * 32) % 255 - 127).to(torch.int8).view(32, 32)
+    codes = (torch.arange(32 * 32) % 255 - 127).to(torch.int8).view(32, 32)  # -127 ... 127
     try:
         product = integer_product(codes.to(device), codes.T.to(device)).cpu()
         wrong = not torch.equal(product.long(), codes.long() @ codes.T.long())

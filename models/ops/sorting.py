@@ -107,7 +107,7 @@ def _balance(
     scores = mask(scores)
     for _ in range(iterations):
         if causal:
-            column_sums = F.pad(scores[..., 1:].logcumsumexp(-2), (1, 0))
+            column_sums = F.pad(scores[..., 1:].logcumsumexp(-2), (1, 0))  # 0 for the null block
         else:
             column_sums = scores.logsumexp(-2, keepdim=True)
         scores = mask(scores - column_sums)
@@ -236,7 +236,7 @@ def take_best(
     If causal and fewer blocks are allowed, the null block, which comes first, replaces the others.
     """
     chosen, shares = best(scores, free, count)
-    if causal:
+    if causal:  # block 0 is the null block
         chosen, shares = chosen.masked_fill(shares == 0, 0), shares.masked_fill(shares == 0, 1.0)
     keys, values = (
         (pick(x, chosen) * shares[..., None, None].to(x.dtype)).flatten(3, 4) for x in (k, v)

@@ -91,7 +91,7 @@ class Logits(NamedTuple):
         if self.queries is not None and self.keys is not None:
             parts.append(self.queries @ self.keys.mT)
         if self.first is not None and self.second is not None:
-            needed = -(-block.columns.stop // self.first.shape[-1])
+            needed = -(-block.columns.stop // self.first.shape[-1])  # entries up to the last column
             pairs = self.second[..., :needed, None] * self.first[..., None, :]
             parts.append(pairs.flatten(-2)[..., block.columns])
         if self.table is not None:
@@ -117,7 +117,7 @@ class SoftmaxPass(NamedTuple):
         """Yield blocks of logits with a bounded size, which together cover all logits."""
         groups, heads, length = values.shape[:3]
         size = BLOCK_ELEMENTS.get(device_kind(values.device), BLOCK_ELEMENTS_ELSEWHERE)
-        groups_and_heads = max(1, size // (ROWS * length))
+        groups_and_heads = max(1, size // (ROWS * length))  # in a block of ROWS rows
         by_head = min(heads, groups_and_heads)
         by_group = min(groups, max(1, groups_and_heads // heads))
         rows = ROWS if self.causal else max(ROWS, size // (length * by_head * by_group))
@@ -131,12 +131,12 @@ class SoftmaxPass(NamedTuple):
         self, logits: Float[Tensor, "#g h r s"], block: LogitBlock, *, borrowed: bool
     ) -> Float[Tensor, "#g h r s"]:
         """Return the softmax over the visible columns; overwrite `logits` unless `borrowed`."""
-        if borrowed and (self.causal or self.keep is not None):
+        if borrowed and (self.causal or self.keep is not None):  # the table must not change
             logits = logits.clone()
         if self.keep is not None:
             logits.masked_fill_(~self.keep[block.groups, None, None, block.columns], NEVER)
         if self.causal:
-            corner = logits[..., block.rows.start :]
+            corner = logits[..., block.rows.start :]  # before it, all columns are visible
             later = torch.ones(corner.shape[-2:], dtype=torch.bool, device=corner.device).triu_(1)
             corner.masked_fill_(later, LATER)
         return logits.softmax(-1)

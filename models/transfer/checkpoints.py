@@ -137,7 +137,7 @@ def _read_bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
     segments = file.get("embeddings.token_type_embeddings.weight", -1, width)
     ours = {
         "embedding.weight": embedding,
-        "positions.table": positions + segments[0],
+        "positions.table": positions + segments[0],  # inputs have one segment
         **file.norm("embeddings.LayerNorm", "stack.norm", width),
     }
     for layer in range(file.layers(r"encoder\.layer\.(\d+)\.")):
@@ -145,7 +145,7 @@ def _read_bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
         attention, out = f"{their_layer}.attention.self", f"{their_layer}.attention.output"
         hidden = file.left.get(
             f"{their_layer}.intermediate.dense.bias", embedding.new_empty(0)
-        ).shape[0]
+        ).shape[0]  # 0 if the bias is missing; `linear` below raises the error
         for name, into, rows, columns in (
             (f"{attention}.query", "mixer.q_proj", width, width),
             (f"{attention}.key", "mixer.k_proj", width, width),
@@ -304,7 +304,7 @@ def _find_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict
     heads = {"heads": settings["heads"]} if "heads" in settings else {}
     return heads | {
         "depth": len(layers),
-        "layer_groups": None,
+        "layer_groups": None,  # no layer shares its weights
         "width": width,
         "feed_forward_width": hidden,
         "feed_forward_groups": 1,

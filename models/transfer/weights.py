@@ -222,7 +222,7 @@ def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
         if got == wanted:
             continue
         if key == "positions" and parts == Parts.blocks and not {got, wanted} & INSIDE:
-            continue
+            continue  # neither has positions inside its blocks
         raise Unsupported(
             f"weights of {weights.name} were trained with {key}={wanted}, but this model has "
             f"{got}; set model.backbone.{key}={wanted}"

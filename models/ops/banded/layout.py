@@ -111,7 +111,7 @@ class Fold(NamedTuple):
         whole_steps = torch.unflatten(x[:, :, : whole * self.dilation], 2, (whole, self.dilation))
         body[..., first:end, :] = whole_steps.transpose(2, 3)
         if rest:
-            body[:, :, :rest, end] = x[:, :, whole * self.dilation :]
+            body[:, :, :rest, end] = x[:, :, whole * self.dilation :]  # the last, shorter step
 
     def queries(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m c k"]:
         """View a buffer of queries as m blocks of c queries."""

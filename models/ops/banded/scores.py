@@ -88,7 +88,7 @@ class Scores(NamedTuple):
         inside, bias = scores[..., : self.fold.reach], self.band
         if self.slopes is None:
             torch.add(bias, self.gaps[part], out=inside)
-        else:
+        else:  # the band has minus the distances
             torch.addcmul(self.gaps[part], self.slopes[part], bias, out=inside)
         if self.positions is not None:
             self._fill_global_scores(scores[..., self.fold.reach :], part, self.positions)

@@ -85,6 +85,6 @@ class ImplicitKernel(Float32Parameters):
             dtype, device = hidden.dtype, hidden.device
             lag_fraction = torch.linspace(0, 1, self.longest, dtype=dtype, device=device)[:length]
             rates = torch.linspace(*self.ends, self.channels, dtype=dtype, device=device).abs()
-            decay = (-rates[:, None] * lag_fraction).exp()
+            decay = (-rates[:, None] * lag_fraction).exp()  # of each channel at each lag
             weights: Tensor = self.last(hidden).mT.reshape(self.copies, self.channels, -1)
             return weights * (decay + self.shift)

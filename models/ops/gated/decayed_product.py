@@ -74,7 +74,7 @@ def decayed_chunks(
         if g.ndim == 1
         else decays(g[:, :, rows].reshape(-1, chunk, *g.shape[3:]))
     )
-    chunk_factor = chunk_decays.from_start[:, -1, :, None]
+    chunk_factor = chunk_decays.from_start[:, -1, :, None]  # decay over a whole chunk
     keys_at_end = k * chunk_decays.to_end
     gained = torch.bmm(keys_at_end.mT, v).view(*shape, *state.shape[2:])
     chunk_factor = chunk_factor.view(*shape, *chunk_factor.shape[1:])

@@ -97,7 +97,7 @@ def _delta_chunks(
         additions = _Additions(
             u[0], v, u_by_key, chunk_decays.weights(q, u[0]), u[0] * chunk_decays.to_end
         )
-        wanted = torch.bmm(u_by_key, v).neg_()
+        wanted = torch.bmm(u_by_key, v).neg_()  # -K v in place of v
     triangle = chunk_decays.weights(k, w).tril(-1)
     solved = torch.linalg.solve_triangular(
         triangle,

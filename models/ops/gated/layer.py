@@ -223,7 +223,7 @@ class ShortConvolution(Roles):
         self.taps = taps
         self.weight = nn.Parameter(torch.empty(width, taps))
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
-        for parameter in self.parameters():
+        for parameter in self.parameters():  # as PyTorch's convolutions start
             nn.init.uniform_(parameter, -(taps**-0.5), taps**-0.5)
 
     def forward(
@@ -251,7 +251,7 @@ class ShortConvolution(Roles):
     ) -> Float[Tensor, "b l d"]:
         """Return y_t = sum_j w_j x_(t + j - taps // 2) + b, within the document of token t."""
         half, length = self.taps // 2, x.shape[1]
-        weight = self.weight.flip(1) if borders.backwards else self.weight
+        weight = self.weight.flip(1) if borders.backwards else self.weight  # the row is reversed
         padded = F.pad(x, (0, 0, half, half))
         document = borders.document
         if document is not None:

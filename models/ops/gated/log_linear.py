@@ -221,7 +221,7 @@ def _find_state_levels(
     digits = torch.arange(number - 1, device=place.device)
     # The token at `place` reads the sum n as level n + 1: the block of 2^n tokens beside its own.
     block = (place[:, None] >> digits) ^ 1
-    block_levels = levels(readers[..., None] >> digits, block[:, None], 63)
+    block_levels = levels(readers[..., None] >> digits, block[:, None], 63)  # 63: no limit
     reader_levels = (block_levels + digits).clamp(min=1, max=number - 1)
     reader_levels[..., -1] = number - 1  # the last level also contains all older tokens
     return reader_levels

@@ -68,7 +68,7 @@ class LogLinearMixer(Recurrence):
         chunk, weights = self.chunk, self._weights(x)
         if borders.whole:
             o = log_linear_product(q, k, v, g, weights, w=w, chunk=chunk, keep=borders.keep)
-            return o, held
+            return o, held  # the last state is not needed
         state, place = held
         o, *state_after = log_linear_steps(
             q, k, v, g, weights, w=w, state=state, place=place, chunk=chunk

@@ -107,7 +107,7 @@ def constant_decays(
         row *= scale
     if causal:
         row = F.pad(row, (0, length - 1))
-    return row.unfold(1, length, 1).flip(1)
+    return row.unfold(1, length, 1).flip(1)  # row i begins i entries before row 0
 
 
 def _exponents(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
@@ -173,7 +173,7 @@ class _Scalar:
         dx, dy = ([side.gradient for side in sides] for sides in (readers, writers))
         for i, row in enumerate(tables):
             for j, (weights, gradient) in enumerate(row):
-                inner = self._decay(gradient if dg is None else gradient.clone())
+                inner = self._decay(gradient if dg is None else gradient.clone())  # in place
                 add_product(dx[i], inner, writers[j].tokens)
                 add_product(dy[j], inner.mT, readers[i].tokens)
                 if dg is not None:

@@ -130,12 +130,12 @@ class SortedLists:
     def _repeats(self) -> Callable[[slice], Float[Tensor, "m c w"]]:
         """Return a function that counts, for `part`, the rounds in which a query reads each key."""
         frame, rules, like = self.frame, self.frame.rules, self.u
-        slot = self.order.inverse.index_select(1, self.order.tokens)
+        slot = self.order.inverse.index_select(1, self.order.tokens)  # in each round
         chunk = (slot // rules.chunk % frame.stretch).to(like.dtype)
         bucket = None if self.order.buckets is None else self.order.buckets[slot].to(like.dtype)
         ring = frame.by_chunk(self.list_layout.ring[:, None, None]).to(like.dtype)
-        back = (ring - 1).clamp(max=rules.before)
-        width = ring.clamp(max=frame.sides + 1)
+        back = (ring - 1).clamp(max=rules.before)  # chunks before its own that a query reads
+        width = ring.clamp(max=frame.sides + 1)  # chunks that a query reads
 
         def count(part: slice) -> Tensor:
             total = like.new_zeros(())
@@ -302,7 +302,7 @@ class LshAttention(torch.autograd.Function):
                     dscores *= factor
                 dscores.sub_(weighted_mean).mul_(weights)
                 torch.bmm(dscores, inputs.keys, out=frame.slots_by_chunk(dq)[part])
-                first = frame.covered(part).start
+                first = frame.covered(part).start  # the first slot of the pass
                 for step in range(frame.sides + 1):
                     rows = slice(first + step * C, first + step * C + len(inputs.tokens))
                     columns = slice(step * C, (step + 1) * C)
@@ -313,7 +313,7 @@ class LshAttention(torch.autograd.Function):
                         add_product(target[rows].view(x.shape), w[:, :, columns].mT, x, alpha)
             du, by_key = lists.gather(dq), lists.gather(lists.fold(dk))
             du *= rules.scale
-            if rules.unit_keys:
+            if rules.unit_keys:  # the gradient through keys u / |u|
                 unit = lists.u / lists.lengths
                 by_key.addcmul_(unit, (unit * by_key).sum(-1, keepdim=True), value=-1)
                 by_key /= lists.lengths

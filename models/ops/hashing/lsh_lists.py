@@ -131,7 +131,7 @@ class Frame(NamedTuple):
         real = torch.full((1,), self.length, device=device) if count is None else count
         chunks = (-(-real // C)).clamp(min=1)[:, None]
         ring = chunks * self.per_list
-        step = torch.arange(self.stretch, device=device) - before
+        step = torch.arange(self.stretch, device=device) - before  # chunk; below 0: a copy
         ring_chunk = step.remainder(ring)
         offset = (ring_chunk % chunks)[..., None] * C + torch.arange(C, device=device)
         hidden = (offset >= real[:, None, None]) | (step >= ring + after)[..., None]

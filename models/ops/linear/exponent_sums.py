@@ -235,7 +235,7 @@ def sums_of(
 
     with full_precision(k):
         dtype = sum_dtype(v)
-        past = empty_sums(query.exponents(k[:, :, :1].to(dtype)), v)
+        past = empty_sums(query.exponents(k[:, :, :1].to(dtype)), v)  # only its width is used
         for rows in (slice(i, i + ROWS) for i in range(0, k.shape[2], ROWS)):
             mask = None if keep is None else keep[:, rows]
             # Backward computes these rows again, instead of saving their exponentials.

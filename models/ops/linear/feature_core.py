@@ -46,7 +46,7 @@ class FeatureCore(nn.Module, ABC):
         Keys and values at padding must be finite: they are computed from zeros
         (`lra.models.mixer.blanked`).
         """
-        if "keep" not in self.traits.supports:
+        if "keep" not in self.traits.supports:  # the family attends to padding
             layout = layout._replace(keep=None)
         maps = self.maps(q, k, layout)
         causal = self.traits.causal

@@ -199,7 +199,7 @@ def key_gradients(
     """Return the gradients of keys and values, given the gradient of their sums."""
     keys, at_once = _Keys(k, v, keep), rows_at_once(k, maps.width)
     with full_precision(k):
-        if k.shape[2] <= at_once:
+        if k.shape[2] <= at_once:  # one block, which is not copied into buffers
             parts = _pull_keys(keys, top, dsums, maps.at_rows(slice(0, k.shape[2])))
             return parts[0].to(k.dtype), parts[1].to(v.dtype)
         dk, dv = torch.empty_like(k), torch.empty_like(v)
@@ -221,7 +221,7 @@ def read_feature_sums(
     ones = partial(sums.values.new_ones, q.shape[:3])
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
-        if q.shape[2] <= at_once:
+        if q.shape[2] <= at_once:  # one block
             output, inverse = _read_block(q, sums, maps.at_rows(slice(0, q.shape[2])), o)
             return output.to(dtype), ones() if inverse is None else inverse
         if o is None:
@@ -246,7 +246,7 @@ def query_gradients(
     """Return the gradients of queries and of the sums; `gradient` is that of the outputs `o`."""
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
-        if q.shape[2] <= at_once:
+        if q.shape[2] <= at_once:  # one block
             g = output_gradient(gradient, o, inverse, maps)
             pulled, dsums = _pull_query(q, g, sums, maps.at_rows(slice(0, q.shape[2])))
             return pulled.to(q.dtype), dsums

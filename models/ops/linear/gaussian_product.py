@@ -94,9 +94,9 @@ class _GaussianProduct(torch.autograd.Function):
             for rows, columns in tiles(sides.q, sides.k):
                 weights, g = sides.weights(rows, columns), gradient_rows[:, rows]
                 add_product(dv[:, columns], weights.mT, g)
-                exponent = torch.bmm(g, sides.v[:, columns].mT).mul_(weights)
-                add_product(dq[:, rows], exponent, sides.k[:, columns])
-                add_product(dk[:, columns], exponent.mT, sides.q[:, rows])
+                dexponent = torch.bmm(g, sides.v[:, columns].mT).mul_(weights)
+                add_product(dq[:, rows], dexponent, sides.k[:, columns])
+                add_product(dk[:, columns], dexponent.mT, sides.q[:, rows])
             by_q = _narrow_gradient(dq, sides.q, -2).view_as(q).to(q.dtype)
             by_k = _narrow_gradient(dk, sides.k, -1).view_as(k).to(k.dtype)
         return by_q, by_k, dv.view_as(v).to(v.dtype), None

@@ -269,10 +269,10 @@ def performer_maps(
         return FeatureMaps(
             TrigonometricFeatures(projection, scale, keys=False),
             TrigonometricFeatures(projection, scale, keys=True),
-            2 * features,
+            2 * features,  # cosines and sines
             reciprocal=signed_reciprocal,
         )
-    if kernel == Kernel.hyperbolic:
+    if kernel == Kernel.hyperbolic:  # positive features of W and -W
         projection = torch.cat((projection, -projection))
     return FeatureMaps(
         PositiveFeatures(projection, scale, keys=False),

@@ -68,7 +68,7 @@ class _Iterate(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of A and Z_0, through the brackets of each step in reverse order."""
+        """Return the gradients of A and Z_0, from the last step Z <- Z outer / 4 to the first."""
         a, *iterates = ctx.saved_tensors
         identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)[None]
         da = torch.zeros_like(a)

@@ -72,7 +72,7 @@ def reading_order(
         return Reading(None, backwards)
     position = torch.arange(like.shape[1], device=like.device)
     rank = (position.flip(0) if backwards else position).expand(like.shape)
-    order = (rank if keep is None else rank + rank.shape[1] * ~keep).argsort(dim=1)
+    order = (rank if keep is None else rank + rank.shape[1] * ~keep).argsort(dim=1)  # padding last
     if document is not None:
         document = document if keep is None else document.masked_fill(~keep, LAST)
         order = order.gather(1, document.gather(1, order).argsort(dim=1, stable=True))

@@ -81,18 +81,18 @@ def _scan_in_chunks(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
     cut = (a.shape[0], chunks, size, a.shape[2])
     factors, terms, out = (x.narrow(1, 0, whole_length).view(cut) for x in (a, b, c))
     end, product = terms[:, :, 0], factors[:, :, 0]
-    for step in range(1, size):
+    for step in range(1, size):  # the end of every chunk, from c = 0
         end = torch.addcmul(terms[:, :, step], factors[:, :, step], end)
         product = product * factors[:, :, step]
-    ends = [start]
+    ends = [start]  # c before each chunk
     for chunk in range(chunks):
         ends.append(torch.addcmul(end[:, chunk], product[:, chunk], ends[-1]))
     current = torch.stack(ends[:-1], dim=1)
-    for step in range(size):
+    for step in range(size):  # every c, from the start of its chunk
         current = torch.addcmul(
             terms[:, :, step], factors[:, :, step], current, out=out[:, :, step]
         )
     last = ends[-1]
-    for step in range(whole_length, length):
+    for step in range(whole_length, length):  # tokens after the last chunk
         last = torch.addcmul(b[:, step], a[:, step], last, out=c[:, step])
     return c

@@ -85,7 +85,7 @@ class BigBirdPlan:
         if self.causal:
             return (rows[None] - 1).clamp(min=1)
         end = count - 1
-        reach = FORMER_REACH // self.block
+        reach = FORMER_REACH // self.block  # blocks from which `former` lengths draw
         if self.plan != PlanChoice.uniform:
             former = self.former(count)
             later = torch.where(count > 2 * self.drawn + 5, 2 * self.drawn + 4, end)

@@ -62,7 +62,7 @@ class Masks:
 
         count = like.shape[2] // block
         first = torch.arange(0, batch * heads * count, count, device=like.device)
-        self.index = flat(lists.blocks + first.view(batch, heads, 1, 1))
+        self.index = flat(lists.blocks + first.view(batch, heads, 1, 1))  # among all blocks
         self.unseen = flat(~lists.seen)
         self.padding: Tensor | None = None
         if keep is not None:
@@ -101,7 +101,7 @@ class Masks:
             mask.masked_fill_(self.padding[self.index[part]], NEVER)
         shifted = mask.flatten(1)[:, None] - shift
         offset = torch.arange(block, device=shift.device)
-        if self.diagonal is not None:
+        if self.diagonal is not None:  # the query's block, with later keys
             later = offset > offset[:, None]
             diagonal_part = shifted[..., self.diagonal * block : (self.diagonal + 1) * block]
             diagonal_part.masked_fill_(later, NEVER)
@@ -182,7 +182,7 @@ class BlockListAttention(torch.autograd.Function):
                 by_block(x, lists.block) for x in (q, k, v, gradient)
             )
             dq, dk, dv = torch.empty_like(queries), torch.zeros_like(keys), torch.zeros_like(values)
-            mean = (gradient_blocks * out).sum(-1, keepdim=True)
+            mean = (gradient_blocks * out).sum(-1, keepdim=True)  # of dscores, by the weights
             for part in masks.passes():
                 listed_keys = masks.listed(keys, part)
                 weights = masks.scores(part, queries[part], listed_keys, logs[part]).exp2_()

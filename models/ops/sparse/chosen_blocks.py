@@ -159,7 +159,7 @@ class _ArrangedPairs:
             hidden = self.sight.hidden(place[..., None], offset)
         if table.filled is not None:
             filled = table.filled.reshape(-1, table.block)
-            example = row // self.groups if len(table.filled) > 1 else 0
+            example = row // self.groups if len(table.filled) > 1 else 0  # 0: one for all
             gaps = ~filled[example * table.block_count + number][:, None]
             hidden = gaps if hidden is None else hidden | gaps
         if hidden is not None:

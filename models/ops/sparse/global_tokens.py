@@ -68,7 +68,7 @@ def see_tokens(
         scores = scores + torch.einsum("bhgk,hk->bhg", q, _by_head(key.bias, q))[..., None]
     weights = weigh(scores)
     means = torch.unflatten(weights.flatten(1, 2).to(x.dtype) @ x, 1, heads_and_queries)
-    o = torch.einsum("bhgd,hkd->bhgk", means, _by_head(value.weight, q))
+    o = torch.einsum("bhgd,hkd->bhgk", means, _by_head(value.weight, q))  # values of means
     if value.bias is not None:
         o = o + weights.sum(-1, keepdim=True).to(o.dtype) * _by_head(value.bias, q)[:, None]
     return o

@@ -89,7 +89,7 @@ class _Set:
     def mask(self, coordinates: Coordinates, tile: Tile) -> Float[Tensor, "c w"]:
         """Return 0 for visible and NEVER for hidden keys, among the unclear keys of a tile."""
         offset = coordinates.query_units[tile.queries, None] - coordinates.key_units[tile.unclear]
-        offset = offset if self.causal else offset.abs()
+        offset = offset if self.causal else offset.abs()  # if causal, below 0 for later keys
         visible = offset >= self.least
         if self.most is not None:
             visible &= offset <= self.most
@@ -271,7 +271,7 @@ class Rectangles(_Set):
         query = torch.arange(self.steps(self.length), device=device)
         units = torch.tensor(self.units(), device=device)
         if self.columns is None:
-            key = units * self.classes
+            key = units * self.classes  # distance in tokens from the first key of its class
         else:
             key = torch.tensor(self.columns, device=device) - self.first
         return Coordinates(query // self.unit, units, query * self.classes, key)

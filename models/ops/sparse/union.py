@@ -112,7 +112,7 @@ def _fill_all(
         b, h, length = qkv[1].shape[:3]
         real = q.new_ones(1) if keep is None else keep[:, None, :, None].to(q.dtype)
         real_buffer = _fill_buffer(keyset, keyset.pick(real.expand(b, h, length, 1)), keys=True)
-        gaps = keyset.keys((1 - real_buffer) * NEVER).mT
+        gaps = keyset.keys((1 - real_buffer) * NEVER).mT  # hides padding and empty slots
     if slopes is not None:
         rectangles_per_row = keyset.queries(q).shape[0] // keyset.rows
         slopes = (
@@ -175,7 +175,7 @@ class UnionAttention(torch.autograd.Function):
         masks = iter(dropout_masks)
         with full_precision(gradient):
             gradient_dot_o = (gradient.to(total.dtype) * o).sum(-1, keepdim=True)
-            numbers = torch.cat((total, gradient_dot_o), dim=-1)
+            numbers = torch.cat((total, gradient_dot_o), dim=-1)  # two numbers for each query
             sums: list[Tensor | None] = [None, None, None]
             for keyset in ctx.sets:
                 data = _fill_all(keyset, (q, k, v), keep, slopes)
@@ -209,7 +209,7 @@ class UnionAttention(torch.autograd.Function):
 def _collect(
     keyset: KeySet, grown: Tensor | None, buffer: Tensor, like: Tensor, *, keys: bool
 ) -> Float[Tensor, "b h s k"]:
-    """Return the gradient of `like`: that in `buffer` plus `grown`, that of other sets or None."""
+    """Return the gradient of `like`: that in `buffer`, plus the sum `grown` of earlier sets."""
     b, h, length, width = like.shape
     lacks_keys = keys and not keyset.has_every_key
     lifted = _read_buffer(

@@ -43,10 +43,10 @@ def spectrum(initial: Initial, states: int) -> Spectrum:
         frequency, inputs = _legs(states)
         inputs = inputs if initial == Initial.legs else torch.ones_like(pair)
     elif initial == Initial.inverse:
-        frequency = states / math.pi * (states / (2 * pair.flip(0) + 1) - 1)
+        frequency = states / math.pi * (states / (2 * pair.flip(0) + 1) - 1)  # S4D-Inv
         inputs = torch.ones_like(pair)
     else:
-        frequency, inputs = math.pi * pair, torch.ones_like(pair)
+        frequency, inputs = math.pi * pair, torch.ones_like(pair)  # S4D-Lin
     return torch.complex(torch.full_like(frequency, -0.5), frequency), inputs
 
 

@@ -64,17 +64,17 @@ def bilinear(system: LowRank) -> tuple[Float[Tensor, "d n n"], Float[Tensor, "d 
     """Return A_ - 1 and B_ of x_t = A_ x_(t-1) + B_ u_t, for real states and A = Lambda - P P*."""
     rates, low_rank, entry, step = system
     step = step[:, None]
-    inverse = 1 / (1 - step / 2 * rates)
-    right, row = inverse * low_rank, as_readout(inverse * low_rank.conj())
+    inverse = 1 / (1 - step / 2 * rates)  # D
+    right, row = inverse * low_rank, as_readout(inverse * low_rank.conj())  # D P, P* D
     g = 1 / (2 / step + (row * as_states(low_rank)).sum(-1, keepdim=True))
-    diagonal = step * rates * inverse
+    diagonal = step * rates * inverse  # dt Lambda D
     real, imaginary = torch.diag_embed(diagonal.real), torch.diag_embed(diagonal.imag)
     block_diagonal = torch.cat(
         (torch.cat((real, -imaginary), -1), torch.cat((imaginary, real), -1)), -2
     )
-    column = g * as_states(right)
+    column = g * as_states(right)  # g D P
     change = block_diagonal - 2 * column.unsqueeze(-1) * row.unsqueeze(-2)
-    product = (row * as_states(entry)).sum(-1, keepdim=True)
+    product = (row * as_states(entry)).sum(-1, keepdim=True)  # P* D B
     return change, step * (as_states(inverse * entry) - column * product)
 
 
@@ -160,7 +160,7 @@ def responses(
     for power in powers[bits:]:
         if columns.shape[2] < number * len(starts):
             columns = torch.cat((columns, torch.baddbmm(columns, power, columns)), dim=2)
-    table = rows @ columns[..., : number * len(starts)]
+    table = rows @ columns[..., : number * len(starts)]  # all c A_^(j + m i) x
     table = table.reshape(len(table), 1 << bits, len(readout), number, len(starts))
     return table.permute(4, 2, 0, 3, 1).flatten(-2)[..., :length]
 
