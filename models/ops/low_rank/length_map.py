@@ -150,7 +150,7 @@ class LengthMap(nn.Module):
         matrix: Float[Tensor, "#h s n"],
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h s c"]:
-        """Return E x for E = `matrix`; `row_normalise` divides by norms of rows over real tokens."""
+        """Return E x for E = `matrix`; `row_normalise` divides by row norms over real tokens."""
         # A matrix that all heads share takes one product instead of a batch of products.
         slots = (matrix.flatten(0, 1) @ x.flatten(1, 2))[:, None] if self.joined else matrix @ x
         if not self.row_normalise:
