@@ -81,7 +81,7 @@ def gate_heads(layers: Mapping[int, MultiHead], gates: Mapping[int, Tensor]) -> 
             """Multiply the input of the output projection, [b, l, h * width], by the gates."""
             gate = gates[layer]
             heads = torch.unflatten(arguments[0], -1, (gate.shape[-1], -1))
-            gate = gate[:, None] if gate.ndim == 2 else gate
+            gate = gate[:, None] if gate.ndim == 2 else gate  # [h] or [b, 1, h]
             return ((heads * gate[..., None]).flatten(-2), *arguments[1:])
 
         return scale
@@ -221,7 +221,7 @@ def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
                 "one, or choose model=identity, which has no heads"
             )
         if len(kept) < total:
-            longest = model.facts.max_length + model.has_cls
+            longest = model.facts.max_length + model.has_cls  # inputs may be shorter than PROBE
             keep_heads(mixer, kept, tokens=min(PROBE, longest))
 
 

@@ -45,7 +45,7 @@ def scan(
     if backwards:
         states, order = torch.cat((gained[:, :, 1:], first[:, :, None]), dim=2), order[::-1]
     else:
-        states = torch.cat((first[:, :, None], gained[:, :, :-1]), dim=2)
+        states = torch.cat((first[:, :, None], gained[:, :, :-1]), dim=2)  # x_0, then gains
     state_of_chunk = states.unbind(2)
     decay_of_chunk = None if decay is None else decay.unbind(2)
     for previous, current in pairwise(order):

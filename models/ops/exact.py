@@ -241,7 +241,7 @@ class ExactCore(nn.Module):
             causal=site.causal,
             operations=Growth(2.0),  # all pairs of tokens
             memory=memory,
-            row_stochastic=True,
+            row_stochastic=True,  # the weights of a query sum to 1
             weight_dropout=True,
             cross=not site.causal,
             sees_order=site.causal,  # apart from positions

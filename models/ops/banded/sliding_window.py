@@ -143,7 +143,7 @@ class SlidingWindowCore(nn.Module):
             causal=site.causal,
             reach=(back if site.causal else max(window, back)) * dilation,
             positions=frozenset({Positions.alibi.value}),
-            row_stochastic=True,
+            row_stochastic=True,  # the weights of a query sum to 1
             weight_dropout=True,
             sees_order=not (everything or itself),
         )

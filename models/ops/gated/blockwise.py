@@ -65,7 +65,7 @@ def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by positio
         read: Returns the outputs of a block.
         solves: Whether backward needs the outputs in place of the first input.
     """
-    v = inputs[-2]
+    v = inputs[-2]  # the outputs have its shape
     o, states = torch.empty_like(v), []
     with full_precision(v):
         for rows, size in cuts:

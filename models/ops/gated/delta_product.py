@@ -98,7 +98,7 @@ def _delta_chunks(
             u[0], v, u_by_key, chunk_decays.weights(q, u[0]), u[0] * chunk_decays.to_end
         )
         wanted = torch.bmm(u_by_key, v).neg_()  # -K v in place of v
-    triangle = chunk_decays.weights(k, w).tril(-1)
+    triangle = chunk_decays.weights(k, w).tril(-1)  # P
     solved = torch.linalg.solve_triangular(
         triangle,
         torch.cat((wanted, k * chunk_decays.from_start), 2),
@@ -106,7 +106,7 @@ def _delta_chunks(
         unitriangular=True,
     )
     solved_values, solved_keys = solved.split((v.shape[2], k.shape[2]), 2)
-    table = chunk_decays.weights(q, w)
+    table = chunk_decays.weights(q, w)  # Q
     reads = torch.baddbmm(q * chunk_decays.from_start, table, solved_keys, alpha=-1)
     ends = w * chunk_decays.to_end
     whole_decay = torch.diag_embed(chunk_decays.from_start[:, -1].expand(-1, k.shape[2]))

@@ -105,7 +105,7 @@ class GatedMixer(Family):
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),  # states are cleared at borders
             causal=directions(site, bidirectional=bidirectional) == 1,
-            options=APPLIED,
+            options=APPLIED,  # the options of the site that this layer uses
         )
 
     def read(

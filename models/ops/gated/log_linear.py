@@ -90,7 +90,7 @@ def log_linear_product(
         o = chunks.within(v, weights, token_levels)
         # Level by level, pairs of states are joined; `leaves` is what a block leaves of its start.
         reads, leaves, states = chunks.reads, chunks.left, chunks.ends.mT @ v
-        chunk_levels = size.bit_length()
+        chunk_levels = size.bit_length()  # level of the chunk before
         for digit in range((q.shape[2] - 1).bit_length()):
             odd_chunks = [number for number in range(q.shape[2]) if number >> digit & 1]
             readers = torch.tensor(odd_chunks, device=q.device)

@@ -101,7 +101,7 @@ def match_sums(
     the sum of (a_i . b_j) times the vectors of the queries.
     """
     rows, hashes, _ = targets.shape
-    split = sources.shape[2]
+    split = sources.shape[2]  # number of keys, which come first
     both = Sides(*(torch.cat(pair, dim=1) for pair in zip(keys, queries, strict=True)))
     length, width = both.factors.shape[1:]
     device = both.factors.device

@@ -281,7 +281,7 @@ class Plan(NamedTuple):
         balance = [stretch.buffer(fine, 1) for stretch in self.stretches]
         levels = self.views(gradients), self.views(balance)
         rows = levels[0][0][:, :, : self.length]
-        rows.mul_(o)
+        rows.mul_(o)  # only for the sum below
         levels[1][0][:, :, : self.length] = rows.sum(-1, keepdim=True)
         rows.copy_(gradient)
         shares = [halves(share) for share in self.views(inherited)]

@@ -47,7 +47,7 @@ def selective_scan(
     dtype = sum_dtype(u)
     if state is None:
         state = u.new_zeros(len(u), *rates.shape, dtype=dtype)
-    step = max(1, BLOCK // rates.shape[1])
+    step = max(1, BLOCK // rates.shape[1])  # channels of a block
     outputs, ends = [], []
     with full_precision(u):
         u_, dt, rates, state, write, read = (
@@ -61,7 +61,7 @@ def selective_scan(
             )
             outputs.append(y)
             ends.append(end)
-    return torch.cat(outputs, 2).to(u.dtype), torch.cat(ends, 1)
+    return torch.cat(outputs, 2).to(u.dtype), torch.cat(ends, 1)  # `u` was not cast
 
 
 def _scan_channels(  # noqa: PLR0917 (a checkpoint hands positions on)

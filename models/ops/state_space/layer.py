@@ -65,7 +65,7 @@ class StateSpace(Family):
         if gates:
             self.out_proj = projection(site.width, gates * site.width, bias=True)
         self.traits = Traits(
-            supports=frozenset({"keep", "start"}),
+            supports=frozenset({"keep", "start"}),  # kernels read across documents
             causal=directions(site, bidirectional=self.bidirectional) == 1,
             operations=operations,
             training_noise=self.dropout > 0,
