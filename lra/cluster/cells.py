@@ -63,7 +63,7 @@ class SharedPlan:
 
     def groups(self) -> Generator[CellGroup]:
         """Yield groups of similar cells until no cell can be taken or the plan has changed."""
-        before = -1
+        before = -1  # the count when the round began; a round that starts no cell is the last
         while self.count > before and not self.changed():
             before = self.count
             self.claiming.look()
@@ -87,6 +87,7 @@ class SharedPlan:
                 if remark := self.logger.check():
                     self.board.say(remark, always=True)
                 available = available_bytes()
+                # Of memory too small for all workers, so many can have a part of LEAST_BYTES.
                 limit = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
                 yield CellGroup(
                     lanes={processes(first.planned.run): self._similar_cells(first)},
@@ -97,6 +98,7 @@ class SharedPlan:
                 return
 
     def _find_place(self, key: str) -> int:
+        """Return the number of a cell in the plan, from 0."""
         return self.claiming.plan.places[key]
 
     def _find_entry(self, taken: ClaimedCell) -> PlanEntry:
@@ -115,6 +117,7 @@ class SharedPlan:
         return "other workers could have run on this machine" if fault else ""
 
     def _wait_for_machine(self) -> None:
+        """Say that a timed cell waits until no other worker uses this machine."""
         why = "waiting until no other worker uses this machine, because the next run measures time"
         self.board.say(why, always=True)
         self.state.say("waiting for the machine")

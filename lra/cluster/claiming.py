@@ -49,7 +49,8 @@ class Claiming:
         self.retry = plan.control.retry
         """The statuses that some run of the sweep has repeated. This is only a first sieve: before
         a cell is claimed, its own options decide (`is_done`)."""
-        self.planned_ns = plan.mark[0]
+        self.planned_ns, _ = plan.mark
+        """When the plan was written, in nanoseconds since 1970."""
         self.index = RowsIndex(store.root)
         """Only read here, as a hundred workers would write it again and again."""
         self.over: set[int] = set()
@@ -71,6 +72,7 @@ class Claiming:
                 elif group.timed is False and entry.timed:
                     self.set_aside[place] = "a timed run needs a machine without other workers"
         self.until, self.whole_s = until, None if until is None else until - time.time()
+        """`whole_s`: the seconds that a job gives to its worker in all; None: no limit."""
         self.short_of_time = False
         """Whether a timed cell, which cannot be interrupted, was not taken for lack of time."""
         self.order = _order_places(plan.entries, fitting, plan.groups, random.Random(worker))
@@ -181,6 +183,7 @@ class Claiming:
         with ExitStack() as on_return:
             on_return.callback(claim.release)
             self.store.see_anew(entry.key)
+            # Another worker may have done it just before the claim.
             if self._lost_weights(place) if again else not self.is_over(place):
                 planned = self._load_planned(place)
                 planned.again = again
@@ -223,6 +226,7 @@ def _order_places(
     sizes = [group.resources for group in groups]
 
     def size(entry: PlanEntry) -> int:
+        """Return how many groups come before the first that can run a cell."""
         return next((n for n, limit in enumerate(sizes) if limit.hold(entry.needs)), len(sizes))
 
     parts: dict[tuple[int, int, str], list[int]] = {}

@@ -42,6 +42,7 @@ def run_in_forks(count: int, one: Callable[[int], int]) -> int:
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         nonlocal stopped
+        # Forks get SIGTERM, also after Ctrl-C, and the exit code says so.
         stopped = signal.SIGTERM if number == signal.SIGINT else number
         for pid in running:
             with suppress(ProcessLookupError):
@@ -55,9 +56,9 @@ def run_in_forks(count: int, one: Callable[[int], int]) -> int:
     for number in range(count):
         if stopped:
             break
-        _flush()
+        _flush()  # otherwise the fork would print the same buffered text again
         pid = os.fork()
-        if pid == 0:
+        if pid == 0:  # this is the fork, which never returns
             _run_in_fork(number, one)
         running[pid] = number
     while running:
@@ -66,7 +67,7 @@ def run_in_forks(count: int, one: Callable[[int], int]) -> int:
             continue
         number = running.pop(pid)
         code = os.waitstatus_to_exitcode(status)
-        codes.append(128 - code if code < 0 else code)
+        codes.append(128 - code if code < 0 else code)  # negative: the signal that killed it
         if code:
             _say(f"{time.strftime('%H:%M:%S')} worker {number + 1} ended with code {code}")
     for caught, handler in before.items():

@@ -29,6 +29,7 @@ class PlanGrowth:
     """Extends the plan of a search for one worker. It does nothing for sweeps without a search."""
 
     def __init__(self, folder: Path) -> None:
+        """Take the folder of a plan; its sweep is searched if the results have its record."""
         root = results_of(folder)
         self.searched = record_file(root, folder.name).is_file()
         self._left: tuple[str, frozenset[int]] | None = None
@@ -64,7 +65,7 @@ class PlanGrowth:
             say(f"the search cannot continue: {error}")
             return False
         if all(cell.key in plan.places for cell in sweep.cells):
-            for line in growing.said() if not left else ():
+            for line in growing.said() if not left else ():  # the search has ended
                 say(line)
             return False
         # Failures that `runner.retry` names have been repeated before, and must not be again.
@@ -127,7 +128,10 @@ def stage_lines(
 
 
 def _stage(runner: str, options: Mapping[str, Any]) -> tuple[int, str]:
-    """Return a number that sorts the stages of a search, and the name of a cell's stage."""
+    """Return a number that sorts the stages of a search, and the name of a cell's stage.
+
+    Rungs are sorted by their steps; whole trials, the choice and the final trainings come last.
+    """
     if runner == "search":
         return sys.maxsize - 1, "choice"
     if options.get("tuned"):

@@ -104,6 +104,7 @@ class JobWatcher:
     """Asks the clusters of a plan's submissions for the states of jobs, every `EVERY_S` seconds."""
 
     def __init__(self, plan: Path) -> None:
+        """Take the folder of a plan; the first `look` asks."""
         self.plan = plan
         self._standings: list[JobStanding] = []
         self._next = 0.0
@@ -129,6 +130,7 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
             continue
         if not standing.states:  # a submission that was refused, or whose jobs are forgotten
             continue
+        # The cluster's own words for failures, such as timeout, have the number 3.
         order = {RUNNING: 0, SUSPENDED: 1, QUEUED: 2, ENDED: 4, FORGOTTEN: 5}
         states = sorted(standing.states.items(), key=lambda item: (order.get(item[0], 3), item[0]))
         parts = []
@@ -200,13 +202,13 @@ def _read_output(
     try:
         with os.fdopen(open_file(path), "rb") as file:
             begin = file.read(MOST_READ)
-            file.seek(max(0, file.seek(0, 2) - MOST_READ))
+            file.seek(max(0, file.seek(0, 2) - MOST_READ))  # `seek(0, 2)` returns the size
             end = file.read()
     except FileNotFoundError:
         begin = end = b""
     except OSError:  # the file cannot be read now
         return
-    if f" {STARTS}".encode() in begin:
+    if f" {STARTS}".encode() in begin:  # the worker began, and has a log of its own
         return
     lines = [line for line in end.decode(errors="replace").splitlines() if line.strip()]
     own_lines = [line for line in lines if not _AFTERWARDS.match(line)] or lines

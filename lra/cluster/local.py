@@ -57,7 +57,7 @@ class LocalEngine:
             words = [*command, "--group", group.name, "--workers", str(group.count)]
             stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{group.name}"
             log = make_folder(plan / "logs") / f"start-{stamp}.log"
-            files = [
+            files = [  # of standard input, standard output and standard error
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
@@ -71,6 +71,7 @@ class LocalEngine:
         """Return the state of each process: running, ended, or elsewhere (on another machine)."""
         ids = [job for submission in started for job in submission.ids]
         for submission in started:
+            # Without ids, the command was killed before it stored them.
             if not submission.ids and submission.place == self.place():
                 ids += _find_marked(submission.mark)
         return {job: JobState(_find_state(job)) for job in ids}
@@ -111,7 +112,7 @@ def _find_state(job: str) -> str:
     host, pid, start, place = job.split(":")
     if place != place_mark():  # this machine before it was restarted, or another one
         return ENDED if host == socket.gethostname() else ELSEWHERE
-    if start_ticks(int(pid)) == int(start) != 0:
+    if start_ticks(int(pid)) == int(start) != 0:  # the same process, and it has not ended
         return RUNNING
     return RUNNING if _group_lives(int(pid)) else ENDED
 
@@ -137,6 +138,6 @@ def _find_marked(mark: str) -> Iterator[str]:
             if (
                 b"work" in command
                 and variable in (folder / "environ").read_bytes().split(b"\0")
-                and os.getsid(pid) == pid
+                and os.getsid(pid) == pid  # not one of the workers that it forked
             ):
                 yield job_id(pid)

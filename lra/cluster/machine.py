@@ -104,5 +104,6 @@ def _list_names(part: str) -> list[str]:
         lines = NAMES.read_text(errors="replace").splitlines()
     except OSError as error:
         raise NoLock(f"the sockets of this machine cannot be listed: {error}") from error
+    # A line ends in the name of a socket; the kernel writes @ before an abstract one.
     names = (line.rpartition(" ")[2].removeprefix("@") for line in lines)
     return [name for name in names if name.startswith(part)]

@@ -175,7 +175,7 @@ class StoredPlan:
         """
         whole_record = dict(self._stored(place))
         for name in PARTED:
-            scalars, parts = whole_record[name]
+            scalars, parts = whole_record[name]  # `PlanFile.parted` wrote them
             whole_record[name] = {**scalars, **{key: self._part(*at) for key, at in parts.items()}}
         whole_record["sources"] = self._part(*whole_record["sources"])
         return whole_record

@@ -59,7 +59,7 @@ def needs_of(planned: PlannedCell, seconds: float | None, memory_bytes: int | No
         gpus=processes if on_gpu else 0,
         cpus=int(planned.cell.columns["threads"]) * processes,
         memory_bytes=memory_bytes,
-        seconds=None if seconds is None else float(f"{seconds:.3g}"),
+        seconds=None if seconds is None else float(f"{seconds:.3g}"),  # equal ones are stored once
     )
 
 
@@ -71,11 +71,11 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
         forecasts: time and memory of the cells that are to be run.
     """
     by_key = {planned.cell.key: guess for planned, guess in forecasts}
-    records_ = []
+    cell_records = []
     for planned in sweep.planned:
         cell, guess = planned.cell, by_key.get(planned.cell.key)
         seconds, need = (None, None) if guess is None else (guess.seconds, guess.whole_bytes)
-        records_.append(
+        cell_records.append(
             {
                 "key": cell.key,
                 "fingerprint": cell.fingerprint,
@@ -95,7 +95,7 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
                 "data": digest(data_of(planned)) if planned.run.runner.data else "",
             }
         )
-    return records_
+    return cell_records
 
 
 def stored_records(plan: StoredPlan, without: Collection[str] = ()) -> list[Record]:
@@ -105,7 +105,7 @@ def stored_records(plan: StoredPlan, without: Collection[str] = ()) -> list[Reco
         plan: The plan.
         without: Keys of cells to exclude.
     """
-    records = []
+    readable = []
     for place, entry in enumerate(plan.entries):
         if entry.key in without:
             continue
@@ -117,8 +117,8 @@ def stored_records(plan: StoredPlan, without: Collection[str] = ()) -> list[Reco
         record["starts_from"] = dict(zip(record["starts_from"], sources, strict=True))
         record |= {"turn": entry.turn, "timed": entry.timed, "needs": asdict(entry.needs)}
         record["data"] = entry.data
-        records.append(record)
-    return records
+        readable.append(record)
+    return readable
 
 
 def merge_records(new: Sequence[Record], before: Sequence[Record]) -> list[Record]:
@@ -213,6 +213,7 @@ def write(
         group_names = {group.name for group in groups}
         older = [] if before is None else [g for g in before.groups if g.name not in group_names]
         _write_plan(folder, everything, {**_describe_head(sweep, [*groups, *older]), **more})
+        # Active workers may have the files of the earlier plan open: only older ones are removed.
         keep = {before.head["cells"], before.head["index"]} if before else set()
         plan = StoredPlan(folder)
         keep |= {plan.head["cells"], plan.head["index"]}

@@ -113,6 +113,7 @@ class Watcher:
     """Looks at a sweep again and again; the rows of a cell that has ended are read only once."""
 
     def __init__(self, plan: StoredPlan) -> None:
+        """Take a plan. `ended` keeps how its cells ended, by place, from one look to the next."""
         self.plan, self.store, self.index = plan, Store(plan.root), RowsIndex(plan.root)
         self.ended: dict[int, CellEnd] = {}
 
@@ -122,6 +123,7 @@ class Watcher:
         workers, states = read_states(plan.folder), dict[str, Mapping[str, Any]]()
         for name, state in workers.items():
             home = Home.of_note(state.get("home"))
+            # The state of an active worker may have been copied here with the folder.
             if is_over(state) or home is None or not home.is_strange(plan.folder):
                 killed = {"doing": KILLED, "cells": {}} if is_killed(state) else {}
                 states[name] = {**state, **killed}
@@ -142,7 +144,7 @@ class Watcher:
             if claim is None and (place in self.ended or self._read(place, entry)):
                 standing.count(entry.key, self.ended[place])
             elif claim is not None:
-                self.ended.pop(place, None)
+                self.ended.pop(place, None)  # the cell runs again, although it has rows
                 doing = reports.get(entry.key, {})
                 worker = claim.worker or str(doing.get("worker", "")) or f"{claim.host} {claim.pid}"
                 standing.running.append(
@@ -191,6 +193,7 @@ class Watcher:
         estimated = all(entry.needs.seconds is not None for entry in entries)
 
         def weight(place: int) -> float:
+            """Return how much a cell counts: seconds, or 1."""
             return (entries[place].needs.seconds or 1.0) if estimated else 1.0
 
         if recent and until > since:
@@ -252,6 +255,7 @@ def _read_end(summary: CellSummary) -> CellEnd:
 
 
 def _has_ended(state: Mapping[str, Any]) -> bool:
+    """Return whether a worker wrote how it ended, or was killed."""
     return is_over(state) or state["doing"] == KILLED
 
 
@@ -262,6 +266,7 @@ def _progress(state: Mapping[str, Any]) -> str:
         return ""
     text = str(phase)
     if total:
+        # The phase of training itself has no name.
         text = f"{phase} {done:,} of {total:,}" if phase else f"step {done:,}/{total:,}"
     return text if left_s is None else f"{text}, {ahead(left_s)} left"
 
@@ -353,6 +358,7 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
             reasons["somebody killed the worker, or the memory was full"] += 1
         code = str(state.get("doing", "")).removeprefix("ended with ")
         if state.get("at", 0.0) >= since and code.isdecimal() and code not in ("0", "143"):
+            # 0: no work was left; 143: SIGTERM stopped it.
             why = state.get("why") or _last(plan.folder / "logs" / f"{name}.log", STOPPED)
             reasons[legible(str(why)) if why else f"with {code}"] += 1
     for path in sorted(output for pattern in OUTPUTS for output in plan.folder.glob(pattern)):

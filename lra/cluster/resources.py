@@ -74,6 +74,7 @@ def with_clock(cells: Sequence[tuple[Resources, bool]], workers: int) -> list[Wo
         cells: the needs of each cell, and whether it is timed.
         workers: the number of all workers; a single one runs both kinds of cells.
     """
+    # Whether cells of a kind are timed: [False, True] if there are both kinds.
     kinds = [is_timed for is_timed in (False, True) if any(timed == is_timed for _, timed in cells)]
     if workers < len(kinds):
         (group,) = worker_groups([needs for needs, _ in cells], 1)
@@ -119,7 +120,8 @@ def largest(needs: Sequence[Resources]) -> Resources:
 def shares(work: Sequence[float], most: Sequence[int], workers: int) -> list[int]:
     """Return how many workers each part gets, in proportion to its work.
 
-    Each part gets at least one worker, and at most as many as it has cells (`most`).
+    Each part gets at least one worker, and at most as many as it has cells (`most`). The others are
+    given out one by one, each to the part with the most work per worker.
     """
     counts = [1] * len(work)
     for _ in range(workers - len(work)):
@@ -131,7 +133,9 @@ def shares(work: Sequence[float], most: Sequence[int], workers: int) -> list[int
 
 
 def time_of(longest_cell: float | None, hours: float | None, limit: float | None) -> float:
-    """Return the time limit of a worker, in seconds.
+    """Return the time limit of a worker, in seconds: by default, twice that of its longest cell.
+
+    The default is at least `SHORTEST_S` and at most `LONGEST_S`.
 
     Args:
         longest_cell: seconds of the longest of its cells; None: not known.

@@ -200,6 +200,7 @@ class SlurmEngine:
             }
             states |= {job: listed.get(job, arrays[job]) for job in jobs.ids}
             numbers = {job.partition("_")[0] for job in jobs.ids}
+            # Jobs without a stored id belong to a submission that was killed before it stored them.
             states |= {job: listed[job] for job in listed if "_" in job or job not in numbers}
         return states
 
@@ -242,6 +243,7 @@ class SlurmEngine:
             )  # fmt: skip
 
     def _check_folder(self, plan: Path, there: Sequence[site.Partition]) -> None:
+        """Raise ConfigError if the nodes cannot see the folder of the plan."""
         if not self.results_shared and not _at_home(there):
             check_shared(
                 plan, "the results folder", _list_hosts(there),
@@ -398,6 +400,7 @@ class SlurmEngine:
         return fields | {name.lstrip("-").replace("_", "-") for name in self.sbatch}
 
     def _is_alone(self, group: WorkerGroup) -> bool:
+        """Return whether workers get whole nodes; by default, those of timed cells."""
         return bool(group.timed) if self.exclusive is None else self.exclusive
 
     def _submit(
@@ -432,7 +435,7 @@ def _executor(folder: Path, python: str) -> Any:
 
         @classmethod
         def affinity(cls) -> int:
-            return 1
+            return 1  # submitit refuses an executor without affinity to this machine
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -452,6 +455,7 @@ def _list_hosts(there: Sequence[site.Partition]) -> str:
 
 
 def _holds(kind: site.NodeKind, asked: Resources) -> bool:
+    """Return whether a node has the requested resources; `_check_time` checks the time limit."""
     node = Resources(gpus=kind.gpus, cpus=kind.cpus, memory_bytes=kind.memory_bytes)
     return node.hold(replace(asked, seconds=None))
 

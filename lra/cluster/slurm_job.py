@@ -80,7 +80,7 @@ class WorkerJob:
             _say("this job is requeued, because the storage failed")
             _requeue()
         if code:
-            sys.exit(code if code > 0 else 128 - code)
+            sys.exit(code if code > 0 else 128 - code)  # negative: the signal that killed it
         return code
 
     def checkpoint(self) -> NoReturn:
@@ -99,6 +99,7 @@ class WorkerJob:
         sys.exit(0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal of `STOPS`."""
         del number, frame
         self._signal_worker()
 

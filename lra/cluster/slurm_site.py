@@ -116,6 +116,7 @@ def seconds_of(text: str) -> float | None:
     total = 0
     for part in parts:
         total = total * 60 + int(part)
+    # A single number counts minutes; the last of several counts seconds.
     return float(total * (60 if len(parts) == 1 else 1) + int(days or 0) * 86_400)
 
 
@@ -123,7 +124,7 @@ def gpus_of(gres: str) -> int:
     """Return the number of GPUs in a node's generic resources: gpu:a100:4(S:0-1),nvme:1 has 4."""
     plain = re.sub(r"\([^)]*\)", "", gres)
     parts = [part.split(":") for part in plain.split(",") if part.split(":")[0] == "gpu"]
-    return sum(int(part[-1]) if part[-1].isdigit() else 1 for part in parts)
+    return sum(int(part[-1]) if part[-1].isdigit() else 1 for part in parts)  # `gpu` alone: 1
 
 
 def partitions() -> tuple[dict[str, Partition], str | None]:
@@ -188,6 +189,7 @@ def place() -> dict[str, str]:
 
 
 def _name(user: int) -> str:
+    """Return the name of a user, or the number if there is no name."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:  # a container without a list of users

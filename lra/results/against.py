@@ -90,11 +90,11 @@ def compared_cells(
             damaged.append(error)
             yield None
             continue
-        rows = newest[1] if newest else []
+        rows = newest[1] if newest else []  # `newest` is a file and its rows
         values = {
             row["metric"]: row["value"]
             for row in rows
-            if row["status"] == Status.ok and "reference" not in row["labels"]
+            if row["status"] == Status.ok and "reference" not in row["labels"]  # of the model alone
         }
         expected = predicted_costs(description, forecaster, unnamed)
         if expected is None:
@@ -106,7 +106,7 @@ def compared_cells(
             if (measured := values.get(quantity)) and value:
                 yield {
                     "cell": folder.name,
-                    **{name: columns[name] for name in COLUMNS[1:6]},
+                    **{name: columns[name] for name in COLUMNS[1:6]},  # runner to length
                     "batch": config["optim"]["batch_size"],
                     "quantity": quantity,
                     "measured": measured,
@@ -143,7 +143,10 @@ def predicted_costs(
 
 
 def summary(ratios: list[float]) -> dict[str, float]:
-    """Return statistics of ratios; `within` is the share of those from 1 / FACTOR to FACTOR."""
+    """Return statistics of ratios; `within` is the share of those from 1 / FACTOR to FACTOR.
+
+    Half of the ratios are at most `typical_factor` away from 1, as a factor or as its inverse.
+    """
     is_near = [1 / FACTOR <= ratio <= FACTOR for ratio in ratios]
     typical_factor = math.exp(median(abs(math.log(ratio)) for ratio in ratios))
     return {

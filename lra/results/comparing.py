@@ -103,6 +103,7 @@ def compare_words(
                     "option to one of them in which they differ, for example 'linear seed=0'"
                 )
     metric, split = _choose_metric(frame, sides, metric, split)
+    # Published rows have no results of single examples.
     hits = (lambda *_: None) if files or root is None else _hits_reader(root)
     chosen = frame["cell"].isin(set().union(*(side.cells for side in sides)))
     frame = frame[chosen | (frame["baseline"] != "")]
@@ -111,7 +112,10 @@ def compare_words(
 
 
 def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
-    """Return the rows, with the baselines in `words` as models that have one score at all seeds."""
+    """Return the rows, with the baselines in `words` as models that have one score at all seeds.
+
+    For each seed of a training, a copy of one of its rows gets the mean score of the baseline.
+    """
     place = [*TASK, "metric", "split"]
     parts = {part for argument in words for part in (argument, *argument.split())}
     known = frame[(frame["baseline"] != "") & (frame["status"] == "ok") & frame["step"].isna()]
@@ -171,7 +175,8 @@ def _make_side(
             cells &= matching_cells
             setting_names += MODEL if key == "model" else [key]
     for part in where:
-        cells &= _match(part, settings)[1]
+        _, matching_cells = _match(part, settings)
+        cells &= matching_cells
     if not cells:
         raise UnknownName(
             f"no stored run meets all of {' '.join([word, *where])!r}: remove a condition"
@@ -220,7 +225,7 @@ def _after_search(
     searched = searches.searched | {*LED}
     for_all = {_match(part, settings)[0] for part in where}
     names_of_choices = {*searches.led["name"]} - {*frame["family"]}
-    is_named_so = [
+    is_named_so = [  # by a searched option, or by the name that reports give to the choice
         bool(searched & {*s.about, *for_all}) or s.title in names_of_choices for s in sides
     ]
     if all(is_named_so):
@@ -232,6 +237,7 @@ def _after_search(
     trials = {c for c, place in place_of.items() if place in searched_places} - searching
     kind, new_sides = "untuned" if untuned else "tuned", []
     for side, as_named in zip(sides, is_named_so, strict=True):
+        # Without the trials, but with those that are final trainings.
         cells = side.cells if as_named else side.cells - trials | side.cells & final_studies.keys()
         new_sides.append(replace(side, cells=cells))
         if not cells - searching:
@@ -274,7 +280,7 @@ def _find_key(key: str, names: set[str]) -> str:
     """Return the full name of a setting, given as on the command line or by its last part."""
     plain = key.removeprefix("model.") if key != "model" else key
     candidates = [plain, f"mixer.{plain}", plain.replace("task.", "task.options.", 1)]
-    matches = [name for name in candidates if name in names][:1]
+    matches = [name for name in candidates if name in names][:1]  # the first has priority
     matches = matches or sorted(name for name in names if name.endswith(f".{plain}"))
     if len(matches) > 1:
         raise UnknownName(f"setting {key!r} is ambiguous: type {' or '.join(matches)}")
@@ -309,7 +315,7 @@ def _choose_metric(
         raise UnknownName(unknown("metric", metric, shared))
     splits = {*final["split"][final["metric"] == metric]}
     split = split or "test"
-    if splits != {""} and split not in splits:
+    if splits != {""} and split not in splits:  # {""}: this metric is of no split
         raise UnknownName(unknown(f"split of {metric}", split, splits - {""}))
     return metric, split
 
@@ -318,6 +324,7 @@ def _hits_reader(root: Path) -> Any:
     """Return a function from a cell and a split to its per-example results: indices and hits."""
 
     def hits(cell: str, split: str) -> tuple[Any, Any] | None:
+        """Return the results of a cell; None: there are none."""
         if " " in cell:  # a baseline's row, whose key is its name and the key of a cell
             return None
         outcomes = [outcome for outcome in read_outcomes(root, cell) if outcome.split == split]

@@ -89,7 +89,7 @@ def old(results: Path) -> Iterator[Item]:
     """
     paths = []
     for folder in cell_folders(results, left_out=[]):
-        newest, complete = None, []
+        newest, complete = None, []  # the newest file with its rows, and all files of rows
         with suppress(BadStore):  # lra doctor --store says what is damaged
             newest, complete = read_newest_rows(folder), rows_files(folder)
         # A checkpoint without rows belongs to an unfinished training, which can be resumed: stays.
@@ -118,7 +118,10 @@ def dashboards(results: Path) -> Iterator[Item]:
 
 
 def data(results: Path) -> Iterator[Item]:  # noqa: ARG001
-    """Yield the prepared data sets in the data folder, wherever the results are."""
+    """Yield the prepared data sets in the data folder, wherever the results are.
+
+    `results` is unused: all functions in `KINDS` take it.
+    """
     root = data_root()
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         if path.is_dir() and path.name not in ("locks", "hashes") and path.name[0] != ".":

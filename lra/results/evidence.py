@@ -141,7 +141,7 @@ def on_record(
         by_family[run.model] = {"time_ratio_alike": alike or run.model == REFERENCE}
         by_family[run.model] |= _find_measured(run, length, causal, of_family)
         for column, candidates in columns.items():
-            value, source = next(iter(candidates), (None, ""))
+            value, source = next(iter(candidates), (None, ""))  # the first is the most relevant
             by_family[run.model] |= {column: value, f"{column}_source": source}
     return by_family
 
@@ -162,7 +162,7 @@ def _find_measured(
             continue
         if evidence.value:
             return {"step_s": evidence.value, "fits": True, "step_source": evidence.source}
-        if hardware.memory_limit_bytes is None:
+        if hardware.memory_limit_bytes is None:  # with a limit, another memory was too small
             return {"fits": False, "step_source": f"out of memory: {evidence.source}"}
     return {"step_source": ""}
 
@@ -255,7 +255,8 @@ def _read_scores(
     Classifications with a regime are excluded, because a regime makes a different task of them.
     """
     frame = frame[(frame["task"] == task) & (frame["baseline"] == "")]
-    frame = frame if len(judged) > 1 else frame[frame["regime"] == ""]
+    is_language = len(judged) > 1  # see `evidence_of`
+    frame = frame if is_language else frame[frame["regime"] == ""]
     families = dict(zip(frame["name"], frame["family"], strict=True))
     form_counts = Counter(families.values())
     examples_seen = frame[frame["metric"] == "examples_seen"].groupby("cell")["value"].max()

@@ -74,6 +74,7 @@ def _share_parts(value: Any, parts: dict[str, Any], levels: int = 2) -> Any:
     """Return an equal value made of the same objects as earlier cells, to save memory.
 
     The cells of a sweep differ in a few of hundreds of options: sharing saves 2 GiB for 50,000.
+    The mappings of the upper `levels` are made anew; the values below them are shared.
     """
     if levels and isinstance(value, dict):
         return {sys.intern(k): _share_parts(part, parts, levels - 1) for k, part in value.items()}

@@ -106,6 +106,7 @@ def write_from_rows(argument: Mapping[str, Any], send: Callable[[object], None])
     with listen(send, log=sys.stderr):
         runs = Runs(target)
         for plan in plan_runs(rows, sweep=target.sweep, cells=cells):
+            # A curve over lengths has no training steps, so that its points are numbered.
             curve = any(LENGTH_AXIS in line for line in plan.history)
             run = runs.open(plan.id, plan, curve=curve)
             for number, line in enumerate(plan.history):

@@ -88,7 +88,8 @@ def _baselines(task: str, store: Store) -> Iterator[Mapping[str, Any]]:
                 keys[file.name] = None
     for key in keys:
         with suppress(BadStore):
-            for row in (read_newest_rows(store.cell_folder(key)) or ((), ()))[1]:
+            _, rows = read_newest_rows(store.cell_folder(key)) or ((), ())  # file and rows
+            for row in rows:
                 name = baseline_of(row["model"])
                 if name and not is_oracle(name) and row["status"] == "ok":
                     yield row

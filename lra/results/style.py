@@ -125,7 +125,7 @@ def _on_base(node: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
     """Return the style with the options in a mapping; errors (ConfigError) begin with `where`."""
     node = {str(key): value for key, value in node.items()}
-    if type(node.get("width")) is int:
+    if type(node.get("width")) is int:  # not True, which is an int, too
         node["width"] = float(node["width"])
     parts: dict[str, Any] = {}
     for key, kind in NESTED.items():
@@ -167,7 +167,7 @@ def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
 def _read_dpi(settings: Mapping[str, Any]) -> float:
     """Return the dots per inch of saved figures."""
     dpi = settings.get("savefig.dpi", "figure")
-    return 100.0 if isinstance(dpi, str) else float(dpi)
+    return 100.0 if isinstance(dpi, str) else float(dpi)  # "figure": matplotlib's own figure.dpi
 
 
 def _mapping(value: Any, where: str, key: str) -> Mapping[Any, Any]:
@@ -212,7 +212,10 @@ def _parse(key: str, value: Any, where: str) -> Any:
 
 
 def _find_bounds(key: str) -> tuple[float, float]:
-    """Return the least and largest number of a setting; matplotlib itself would accept any."""
+    """Return the least and largest number of a setting; matplotlib itself would accept any.
+
+    The last pattern in `BOUNDS` is empty, so that it fits every name.
+    """
     return next(bounds for name, bounds in BOUNDS.items() if re.search(name, key))
 
 
@@ -289,6 +292,7 @@ def _read_mplstyle(path: Path) -> tuple[ReportStyle, list[str]]:
     size = float(settings.get("font.size", 10.0))
     sizes = {ours: _points(settings[key], size) for ours, key in FONTS.items() if key in settings}
     if "font.size" in settings:
+        # Without sizes of their own, texts are as large as these parts of font.size.
         shares = {"title": 1.1, "panel_titles": 1.0, "labels": 1.0, "ticks": 0.9, "legend": 0.85}
         sizes = {ours: round(share * size, 2) for ours, share in shares.items()} | sizes
         sizes |= {"subtitle": round(0.85 * size, 2), "notes": round(0.8 * size, 2)}
@@ -329,6 +333,7 @@ def _first_installed(families: list[str], settings: Mapping[str, Any]) -> list[s
     from matplotlib.font_manager import FontProperties, findfont
 
     def installed(family: str) -> bool:
+        """Return whether matplotlib finds a font, without a substitute."""
         try:
             findfont(FontProperties(family=[family]), fallback_to_default=False)
         except ValueError:

@@ -12,7 +12,7 @@ from lra.errors import ConfigError
 from lra.sweep.sweep import SweepCells
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-"""Names of files too."""
+"""What the id of a W&B run may be: a file is named by it, too."""
 _OF_WANDB = frozenset({LoggerMode.online, LoggerMode.offline})
 _WHOLE = ("cells", "disturbed_cells", "family", "kind", "longest_length")
 """Keys of the configuration of a whole W&B run, which `lra run` takes as no options."""

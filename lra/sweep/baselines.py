@@ -40,10 +40,11 @@ def baselines(run: Run, split: str, words: Sequence[str], lookups: Lookups) -> P
         *(argument for argument in words if not _sets_training(argument)),
         f"runner={RUNNER}",
     )
+    # `test` is the default of `certify`, so that the command need not name it.
     certify_words += () if split == "test" else (word("runner.split", split),)
     certified = typed(config, lookups.tasks, lookups.memo)
     (cell,) = plan(certified, certify_words, lookups)
-    return PlannedCell(cell, certified, beside=True)
+    return PlannedCell(cell, certified, beside=True)  # the command does not name this cell
 
 
 def _sets_training(argument: str) -> bool:

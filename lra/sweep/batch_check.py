@@ -14,7 +14,8 @@ def check_batch(run: Run, *, loaded: bool) -> None:
     Args:
         run: A run whose runner trains.
         loaded: Whether the data are prepared. If so, their examples are counted, if the task can.
-            If not, the batch is compared with the size that the options of the task state.
+            If not, the batch is compared with the size that the options of the task state,
+            and accepted if they state none.
 
     Raises:
         ConfigError: with the sizes of split and batch, and the arguments to type.

@@ -47,7 +47,7 @@ def build(
     sources: dict[str, PlannedCell] = {}
     added: dict[str, PlannedCell] = {}
     retry: set[str] = set()
-    of_words: dict[tuple[str, ...], str] = {}
+    of_words: dict[tuple[str, ...], str] = {}  # arguments, and the key of their first cell
     for config, words, *_ in with_progress(entries, "planning run"):
         run = typed(config, lookups.tasks, lookups.memo)
         try:
@@ -65,7 +65,7 @@ def build(
         for cell in plan(run, words, lookups):
             of_words.setdefault(words, cell.key)
             first_planned = distinct.setdefault(cell.key, PlannedCell(cell, run, started_from))
-            check_one_number(first_planned.run, run)
+            check_one_number(first_planned.run, run)  # of processes, for equal keys
         if (split := run.runner.baseline_split(several=several)) is not None:
             for scored_split in dict.fromkeys((split, *judged)):
                 baseline = lookups.memo.of(
@@ -78,7 +78,7 @@ def build(
     if not elsewhere:
         check_places([*sources.values(), *distinct.values()])
     ordered = sorted(distinct.values(), key=turn_of)
-    part, parts = first.control.part()
+    part, parts = first.control.part()  # this shard's number, from 1, and the number of shards
     of_shard = ordered[part - 1 :: parts]
     # Every shard lists the trainings that it needs; claims keep two shards from running one.
     needed = dict.fromkeys(cell.key for planned in of_shard for cell in planned.trainings.values())
@@ -102,8 +102,8 @@ def turn_of(planned: PlannedCell) -> tuple[int, str]:
     Baselines run first, then trainings, then cells that are timed, then all others.
     """
     kind = planned.run.runner
-    classes = (not kind.models, kind.trains, kind.timed)
-    turn = next((place for place, is_member in enumerate(classes) if is_member), len(classes))
+    classes = (not kind.models, kind.trains, kind.timed)  # baselines have no model
+    turn = next((number for number, is_member in enumerate(classes) if is_member), len(classes))
     return turn, str(planned.cell.columns["runner"])
 
 

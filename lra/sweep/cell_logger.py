@@ -89,7 +89,10 @@ def logging_cell(
 
 
 def numbers(message: Progress) -> dict[str, float]:
-    """Return the numbers of a training's step that a dashboard draws, by the dashboard's keys."""
+    """Return the numbers of a training's step that a dashboard draws, by the dashboard's keys.
+
+    Each number is a field of the message or of its `step`; fields without a value are dropped.
+    """
     fields = (
         (key, name, part) for name, key in keys.TRAINING.items() for part in (message, message.step)
     )
@@ -112,9 +115,10 @@ class _Writer:
     """Writes the run of a cell to its dashboard in a thread, from a queue of messages."""
 
     def __init__(self, logged: LoggedCell) -> None:
+        """Take a cell; the thread starts with the first message (`take`)."""
         self.logged = logged
         self.queue: SimpleQueue[Any] = SimpleQueue()
-        self.sent_at = -EVERY_S
+        self.sent_at = -EVERY_S  # so that the first progress is queued at once
         self.rows: list[Measurement] = []
         self.thread: threading.Thread | None = None
 
@@ -196,6 +200,7 @@ def _score_fields(message: Measurement) -> SimpleNamespace:
 def _end_of_error(error: BaseException) -> _End:
     """Return the last message of a cell that ended with `error`: status, reason, exit code."""
     reason = legible(text_of(error)) or type(error).__name__
+    # After an interruption or a fault of the storage, the same cell can be run again.
     if isinstance(error, Interrupted) or fault_of(error) is not None:
         return _End({keys.STATUS: "stopped", keys.REASON: reason}, STOPPED)
     return _End({keys.STATUS: str(status_of(error)), keys.REASON: reason}, FAILED)

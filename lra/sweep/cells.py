@@ -84,7 +84,7 @@ def plan(run: Run, overrides: tuple[str, ...] = (), lookups: Lookups | None = No
     """
     lookups = lookups or Lookups()
     runner = str(run.config["runner"]["name"])
-    pairs = run.runner.cells(runner, run.task.spec.max_length)
+    pairs = run.runner.cells(runner, run.task.spec.max_length)  # (mode, length in tokens)
     started, modules = {}, {*_find_modules(run, lookups.memo)}
     for name, source in trainings(run, lookups.tasks, lookups.memo).items():
         started[name] = plan(source, lookups=lookups)[0].key
@@ -136,8 +136,8 @@ def _plan_cell(
         "task_version": spec.version,
         "source": spec.source,
         "length": length,
-        "seed": run.seed if kind.models else 0,
-        "causal": head == "language_modelling",
+        "seed": run.seed if kind.models else 0,  # baselines depend on no seed
+        "causal": head == "language_modelling",  # only this head predicts the next token
         "hardware": hardware.name,
         "device": device,
         "precision": str(hardware.precision),
@@ -168,8 +168,8 @@ def _list_modules(run: Run) -> list[str]:
             *(f["class_path"].rpartition(".")[0] for f in families),
         ]
     for name in run.runner.beside:
-        reference = core_of(bundled_family(name, "runner.references"), ())[2]
-        modules.append(str(reference["class_path"]).rpartition(".")[0])
+        _, _, options = core_of(bundled_family(name, "runner.references"), ())
+        modules.append(str(options["class_path"]).rpartition(".")[0])
     return modules
 
 

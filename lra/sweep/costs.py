@@ -49,7 +49,11 @@ WEIGHT_BYTES = 4
 
 
 def moments(config: OptimConfig) -> int:
-    """Return how many numbers a training stores per weight: moments, and perhaps an average."""
+    """Return how many numbers a training stores per weight: moments, and perhaps an average.
+
+    The state of one large matrix is counted. Numbers for its rows and columns, or for the whole
+    matrix, are few, and the division drops them.
+    """
     matrix = torch.empty(1024, 1024, device="meta")
     stored = sum(state.numel() for state in state_of(config, matrix).values()) // matrix.numel()
     return stored + (config.ema_decay is not None or config.average_after is not None)
@@ -70,7 +74,10 @@ class PassCost(NamedTuple):
         return self.peak_bytes + self.resident_bytes
 
     def parameters(self, optimiser: OptimConfig | None) -> int:
-        """Return the number of weights; `optimiser` is that of a training step, None for others."""
+        """Return the number of weights; `optimiser` is that of a training step, None for others.
+
+        A training step also stores `moments` numbers for each weight, as large as the weight.
+        """
         copies = 0 if optimiser is None else moments(optimiser)
         return self.resident_bytes // (WEIGHT_BYTES * (1 + copies))
 
@@ -100,7 +107,7 @@ class _Counted(NamedTuple):
     def towards(self, far: "_Counted", share: float) -> "_Counted":
         """Extrapolate on a straight line: `share` 0 is this pass, 1 is `far`, 2 is twice as far."""
         calls = extrapolate_calls(self.calls, far.calls, share)
-        pairs = zip(self[1:], far[1:], strict=True)
+        pairs = zip(self[1:], far[1:], strict=True)  # the fields after `calls`
         return _Counted(calls, *(start + share * (end - start) for start, end in pairs))
 
 
@@ -148,7 +155,7 @@ class Costs:
                 self._passes[key] = counted
                 if self.kept is not None:
                     place = self._place(self.kept, run, passes, key)
-                    self.kept.add(place, [*counted.work, *counted[1:]])
+                    self.kept.add(place, [*counted.work, *counted[1:]])  # `cost_of` reads this
             except Unsupported:
                 raise
             except TimeoutError as error:
@@ -172,6 +179,7 @@ class Costs:
         return cached or self.ready.get(key)
 
     def _place(self, kept: KeptCounts, run: Run, passes: Passes, key: str) -> str | None:
+        """Return the key of a pass in the cache, another for a quick count; None: it has none."""
         return kept.place(run, passes.name, f"quick {key}" if self.quick else key)
 
     def counted(self) -> dict[str, list[float]]:
@@ -183,13 +191,17 @@ class Costs:
         }
 
     def _count(self, run: Run, passes: Passes, task_facts: TaskFacts) -> PassCost:
-        """Return the cost of a pass, extrapolated from counts of few rows and few layers."""
+        """Return the cost of a pass, extrapolated from counts of few rows and few layers.
+
+        A training step is counted on one micro-batch (`passes.micro_rows` sequences, if set).
+        """
         rows = min(passes.rows, passes.micro_rows or passes.rows)
         probe = PROBE_TOKENS[run.hardware.device] // (1 if passes.step else EVALUATION_SHARE)
         few = max(2, math.ceil(probe / passes.length))
         depth = run.backbone.depth
 
         def count_layers(layers: int) -> _Counted:
+            """Count one pass of `rows` sequences through a model of `layers` layers."""
             count = partial(self._count_one, run, passes, task_facts, layers)
             # Only a measured pass that is longer than `SHORT` can be counted at short lengths.
             whole = not passes.measured or passes.read is not None or passes.length <= SHORT[1]
@@ -200,7 +212,7 @@ class Costs:
                 )
                 if first.doubled(second):
                     return first.towards(second, (passes.length - SHORT[0]) / (SHORT[1] - SHORT[0]))
-            if rows <= 2 * few:
+            if rows <= 2 * few:  # no more than the larger of two batches would have
                 return count(rows)
             return count(few).towards(count(2 * few), (rows - few) / few)
 
@@ -218,7 +230,7 @@ class Costs:
         # reads and writes the weights and what it stores for them.
         copies = moments(run.optim)
         moved = (6.0 + 2 * copies) * weights
-        kind = "streamed" if moved > LARGE_BYTES else "cached"
+        kind = "streamed" if moved > LARGE_BYTES else "cached"  # a field of `Effort`
         work = work._replace(
             operators=work.operators + count_of_pass.tensors, **{kind: getattr(work, kind) + moved}
         )
@@ -301,6 +313,7 @@ def reading_of(model: Backbone, passes: Passes, rows: int) -> tuple[int, Callabl
         Unsupported: The model cannot generate, or has no state although `passes` asks for one.
     """
     tokens = torch.empty(rows, passes.read or 0, dtype=torch.long, device="meta")
+    # A state is needed if tokens follow those that are read; without one, all are read again.
     memory = passes.length if passes.length > tokens.shape[1] else None
     point = begin(model, tokens, memory=memory)
     return size_bytes(point.state), partial(next_logits, model, point)
@@ -326,7 +339,7 @@ def call_of(
         memory: The tokens that a state stores from one segment to the next; 0: no state.
     """
     meta = partial(torch.empty, device="meta")
-    shape = (rows, 2 if facts.head is Head.pair else 1, passes.length)
+    shape = (rows, 2 if facts.head is Head.pair else 1, passes.length)  # a pair: two sequences
     tokens = meta(shape, dtype=DTYPES[precision] if facts.scalars else torch.long)
     target = meta((rows, passes.length) if facts.head in TOKEN_HEADS else (rows,), dtype=torch.long)
     keep = meta(shape, dtype=torch.bool) if facts.padded and not passes.measured else None

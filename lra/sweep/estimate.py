@@ -84,7 +84,7 @@ def announcement(pairs: Forecasts) -> str:
         unknown = "the time is unknown until the first run has ended, but `lra plan` computes it"
         return f"{runs} to do{preset_note or f'; {unknown}'}"
     bases = [forecast.basis for _, forecast in timed if forecast.basis in BASES]
-    basis = max(bases, key=list(BASES).index) if bases else "counted"
+    basis = max(bases, key=list(BASES).index) if bases else "counted"  # the least certain one
     roughly = "about" if basis in ("stored", "corrected") else "very roughly"
     expected = f"{roughly} {format_duration(elapsed_s(timed))}{gpu_hours(timed)} ({BASES[basis]})"
     rest = len(pairs) - len(timed)
@@ -98,7 +98,10 @@ def announcement(pairs: Forecasts) -> str:
 
 
 def _count_tokens(planned: PlannedCell) -> int:
-    """Return roughly how many tokens a cell reads, without those of its evaluation."""
+    """Return roughly how many tokens a cell reads, without those of its evaluation.
+
+    A measured model, and each reference, is taken to make 20 passes.
+    """
     run, length = planned.run, int(planned.cell.columns["length"])
     if run.runner.trains:
         return run.optim.steps * run.optim.batch_size * length
@@ -124,6 +127,7 @@ def _read_preset_time(waiting: Sequence[PlannedCell]) -> str | None:
     for planned in waiting:
         words = [word for word in planned.cell.overrides if "+experiment=" not in word]
         only_selects = all(word.startswith(NARROWING) for word in words)
+        # As many words as overrides: no `+experiment=` was among them, so there is no preset.
         if len(words) == len(planned.cell.overrides) or not only_selects:
             return None
     description = waiting[0].run.config.get("about")

@@ -148,8 +148,11 @@ def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
 
 
 def _count_family(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
-    """Yield the costs of a model; then, if it is causal, those of generating one token."""
-    (_, length), *_ = run.runner.cells(run.model, 0)
+    """Yield the costs of a model; then, if it is causal, those of generating one token.
+
+    The reach of a model is the sum over its layers; a layer without a limit reaches all tokens.
+    """
+    (_, length), *_ = run.runner.cells(run.model, 0)  # all cells have the length that was set
     step = forecaster.counted(run, {"length": length, "mode": "step"})
     forward = forecaster.costs.of(run, Passes(1, 1, length, step=False, measured=True))
     machine = forecaster.machine(run)
@@ -160,7 +163,7 @@ def _count_family(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
     yield {
         "fits": step.fits,
         "parameters": step.parameters,
-        "multiply_adds": forward.work.products / 2 / length,
+        "multiply_adds": forward.work.products / 2 / length,  # two operations each
         "memory_bytes": step.need_bytes,
         "room_bytes": step.room_bytes,
         "step_s": step.step_s,

@@ -179,7 +179,7 @@ class Forecaster:
             )
         costs = [*self._costs(run, passes)]
         pass_seconds = [machine.seconds(cost.work) for _, cost in costs]
-        process = 0 if machine.ahead else PROCESS_BYTES
+        process = 0 if machine.ahead else PROCESS_BYTES  # not in the memory of a GPU (`ahead`)
         needs: dict[str, int] = {}
         for part, cost in costs:
             needs[part.name] = max(needs.get(part.name, 0), cost.need_bytes + process)
@@ -269,6 +269,7 @@ class Forecaster:
 
 
 def _is_within(need: int | None, room: float | None) -> bool | None:
+    """Return whether `need` bytes fit into `room` bytes; None: one of them is not known."""
     return None if need is None or room is None else need <= room
 
 
@@ -278,7 +279,10 @@ def threads(run: Run) -> int:
 
 
 def room(run: Run, machine: MachineRates) -> float | None:
-    """Return the bytes that one cell may use; None: not known."""
+    """Return the bytes that one cell may use; None: not known.
+
+    Without a limit, cells that run at the same time share nine tenths of a CPU's memory.
+    """
     hardware = run.hardware
     if hardware.memory_limit_bytes is not None:
         return float(hardware.memory_limit_bytes)

@@ -142,11 +142,13 @@ Parts = tuple[dict[str, Any], dict[str, Any]]
 
 
 def _runner_parts(name: str, options: Any) -> Parts:
+    """Return the runner's name and its options that may change a number."""
     described = _runner_options(options)
     return {"name": name, **described}, {"name": name, **_changed_options(type(options), described)}
 
 
 def _backbone_parts(backbone: Any, rate: Rate) -> Parts:
+    """Return the backbone; described with the dropout `rate` of attention that really applies."""
     described = plain(backbone)
     return {**described, "attention_dropout": rate}, _changed_options(type(backbone), described)
 
@@ -171,6 +173,7 @@ def _task_parts(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts
 
 
 def _mixer_parts(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts:
+    """Return the options of the mixers as they run, and those that differ from their defaults."""
     return _mixer(run, plugins, place, as_run), _mixer(run, plugins, place, decisive)
 
 
@@ -196,6 +199,7 @@ def _runner_options(options: Any) -> dict[str, Any]:
         except ValueError as error:
             raise ConfigError(f"runner.{error}") from error
         described[name] = " ".join(map(remembered_sha256, files))
+    # Each cell has one length and one mode, and `axes` in `identity` holds them.
     excluded = {"lengths", "modes", *options.incidental} - file_options
     return {name: value for name, value in described.items() if name not in excluded}
 

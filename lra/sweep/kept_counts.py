@@ -26,6 +26,7 @@ class KeptCounts:
     """Reads and writes the counts in a file of the cache. A damaged file counts as empty."""
 
     def __init__(self) -> None:
+        """Read the file."""
         self.file = data_root() / "hashes" / "counts.json"
         self.numbers: dict[str, list[float]] = json.loads(read_kept(self.file) or "{}")
         self.added = False
@@ -56,6 +57,7 @@ class KeptCounts:
         """Add the new counts, if any, to the file, as far as it can be written."""
         if self.added:
             self.added = False
+            # Another command may have written since this one has read the file.
             in_file: dict[str, list[float]] = json.loads(read_kept(self.file) or "{}")
             newest = [*{**in_file, **self.numbers}.items()][-MOST:]
             keep(self.file, json.dumps(dict(newest)))

@@ -72,7 +72,7 @@ def with_distinct_names(
     of_models = rows[rows["model"].map(baseline_of).isna()]
     marks: dict[str, dict[str, str]] = {mark: {} for mark in RUN_MARKS}
     for cell, labels in zip(of_models["cell"], of_models["labels"].map(labels_of), strict=True):
-        for mark, texts in marks.items():
+        for mark, texts in marks.items():  # some rows of a cell lack the label, which counts as ""
             texts[cell] = max(texts.get(cell, ""), labels.get(mark, ""))
     places: dict[str, set[tuple[Any, ...]]] = {}
     for cell, *place in (
@@ -97,7 +97,7 @@ def with_distinct_names(
         differing = [key for key in differing if not _follows_from_place(key, flat, places)]
         # The key of a training is named only if nothing else differs: options say more to readers.
         differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
-        for cell, values in flat.items() if differing else ():
+        for cell, values in flat.items() if differing else ():  # else the name says enough
             by_cell[model, cell] = {key: values.get(key, "none") for key in differing}
     families = list(rows["model"])
     options = [by_cell.get(pair, {}) for pair in zip(families, rows["cell"], strict=True)]

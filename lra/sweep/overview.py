@@ -49,7 +49,7 @@ def overview(sweep: Sweep) -> Iterator[str]:
         if complete[cell.key]
         else (TO_DO, "; ".join(reasons(planned, store, complete)))
         for planned in sweep.planned
-        if (cell := planned.cell)
+        if (cell := planned.cell)  # always true: only names the cell
     }
     waiting = [planned for planned in sweep.planned if states[planned.cell.key][0] == TO_DO]
     pairs = forecasts(waiting, store, sweep.name, listed=True, together=True)
@@ -200,7 +200,7 @@ def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) ->
     if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
         yield f"this run starts after the training {', '.join(to_do)}"
     elif any(store.statuses(source) != {Status.ok} for source in sources):
-        end = known_ending(planned, [], store)
+        end = known_ending(planned, [], store)  # []: shorter lengths have not been run yet
         if end is not None:
             status, reason, _ = end
             yield f"this run will get the status {status} ({legible(reason, LONGEST_REASON)})"
@@ -231,6 +231,7 @@ def _find_reason(cell: Cell, store: Store, retry: Collection[str]) -> str:
 
 
 def _readable_rows_files(folder: Path) -> list[Path]:
+    """Return the files of a cell's rows; none if one of them is damaged."""
     try:
         return rows_files(folder)
     except BadStore:
@@ -245,7 +246,7 @@ def _changed_code(rows: Path, cell: Cell) -> str:
         environment = {}
     before = environment.get("sources")
     stored = {str(k): str(v) for k, v in before.items()} if isinstance(before, dict) else {}
-    if summary(stored) != fingerprint_of(rows):
+    if summary(stored) != fingerprint_of(rows):  # the fingerprint in its name sums up all files
         return "lra did not record which files changed"
     modules = changes(stored, cell.sources)
     more = len(modules) - MOST_NAMED

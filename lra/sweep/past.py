@@ -58,7 +58,7 @@ def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
             continue
         if wanted_work > work and _config_number(stored.config, "optim", "steps") < FEWEST_STEPS:
             continue
-        distance = (
+        distance = (  # the most important difference first, as tuples are compared
             float(stored.columns.get("model") != cell.columns["model"]),
             abs(math.log2(wanted_work / work)),
             float(key != wanted_key),
@@ -75,7 +75,8 @@ def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
 def _measure_work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> float:
     """Return a number to which the time of cells of one runner is roughly proportional.
 
-    For a training it is steps x batch x length x depth x width; 0: the runner is not known.
+    For a training it is steps x batch x length x depth x width, for a timed pass tokens x depth x
+    width, for baselines the length; 0: the runner is not known.
     """
     length = _config_number(columns, "length")
     try:
@@ -122,7 +123,7 @@ def _alike_key(config: Mapping[str, Any]) -> str:
 
 def past_cells(waiting: Sequence[PlannedCell], store: Store, sweep: str) -> Iterator[Past]:
     """Yield stored cells with their times: those in `waiting`, those of the sweep, then others."""
-    step = max(1, len(waiting) // MOST_READ)
+    step = max(1, len(waiting) // MOST_READ)  # every how many-th of the waiting cells is read
     searches: list[Callable[[], Iterable[Path]]] = [
         lambda: (store.cell_folder(planned.cell.key) for planned in waiting[::step]),
         lambda: (store.cell_folder(path.name) for path in _inside(store.root / "sweeps" / sweep)),
@@ -137,6 +138,7 @@ def past_cells(waiting: Sequence[PlannedCell], store: Store, sweep: str) -> Iter
 
 
 def _inside(folder: Path) -> list[Path]:
+    """Return the entries of a folder; none if it cannot be read."""
     try:
         return list(folder.iterdir())
     except OSError:

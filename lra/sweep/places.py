@@ -25,6 +25,7 @@ def kind_of(planned: PlannedCell) -> tuple[object, ...]:
 
 
 def _size(run: Run) -> tuple[int, int]:
+    """Return the CPU threads and the processes of a cell that is not timed."""
     return run.hardware.training_threads, run.hardware.training_processes
 
 

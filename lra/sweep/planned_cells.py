@@ -98,6 +98,7 @@ def superseded_keys(sweep: str, planned: Sequence[PlannedCell], store: Store) ->
 
 
 def _training_columns(columns: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what stays the same of a cell when a missing file of its data arrives."""
     return tuple(columns[column] for column in ("runner", "mode", "model", "task", "seed"))
 
 
@@ -212,7 +213,7 @@ def failure_row(
 ) -> Measurement:
     """Return the single row of a cell without a result: its status and the reason."""
     kind = runner_of(cell)
-    split = {"split": "test"} if kind.outcome == "accuracy" else {}
+    split = {"split": "test"} if kind.outcome == "accuracy" else {}  # as rows with a score have it
     return Measurement(
         metric=kind.outcome, status=status, reason=reason, labels={**split, **labels}
     )
@@ -234,6 +235,6 @@ def remains(
     if ended is None:
         return [*rows], [*outcomes]
     curve = [row for row in rows if row.step is not None and ended.status in TELLING]
-    late = ended.status is Status.timeout
-    counted = [row for row in rows if late and row.step is None and row.metric in COUNTED]
+    is_late = ended.status is Status.timeout
+    counted = [row for row in rows if is_late and row.step is None and row.metric in COUNTED]
     return [*curve, *counted, ended], []

@@ -131,7 +131,7 @@ class _TitleOptions:
             value
             for node in (*nodes, config)
             for value in node.values()
-            if isinstance(value, Mapping) and (value or node is not config)
+            if isinstance(value, Mapping) and (value or node is not config)  # {} is no mixer
         ]
         names = tuple(name for node in nodes for name in node)
         return self._memo.of(
@@ -196,14 +196,14 @@ def _option_name(name: str) -> str:
 
 
 def _find_differing(all_options: Collection[Mapping[str, str]]) -> set[str]:
-    """Return the names of options that some of `many` lack, or that have different values."""
+    """Return the names of options that some mappings lack, or that have different values."""
     # Cells may share one mapping, which is then examined once and counted several times.
     distinct = {id(options): options for options in all_options}
     times = Counter(map(id, all_options))
     counts: Counter[tuple[str, str]] = Counter()
-    for identity, options in distinct.items():
+    for object_id, options in distinct.items():
         for pair in options.items():
-            counts[pair] += times[identity]
+            counts[pair] += times[object_id]
     return {name for (name, _), count in counts.items() if count < len(all_options)}
 
 
@@ -263,6 +263,7 @@ def _value_texts(column: set[str]) -> dict[str, str]:
         loaded = {value: entry[0] for value, entry in loaded.items()}
     texts = {value: _word_text(entry) for value, entry in loaded.items()}
     counts = Counter(texts.values())
+    # Values that would look alike, such as 1 and "1", stay JSON.
     return {v: _make_legible(text if counts[text] == 1 else v) for v, text in texts.items()}
 
 

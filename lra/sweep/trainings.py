@@ -54,6 +54,7 @@ def trainings(
 
 
 def _join(options: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a group with the values that `pretraining` gives some of them."""
     return {**options, **changes}
 
 
@@ -110,9 +111,11 @@ def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[
     }
 
     def applies(word: str) -> bool:
+        """Return whether an argument of the parent also holds for the training."""
         key = word.split("=", 1)[0].lstrip("+")
         if key.split(".")[0] == "runner" or key in changed:
             return False
+        # A reference has neither the parent's model nor the options of its mixer.
         return name == OWN or (key != "model" and not key.startswith("model.mixer"))
 
     model_word = () if name == OWN else (f"model={run.model}",)

@@ -20,7 +20,7 @@ class TrialBuilds:
     """
 
     def __init__(self) -> None:
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}  # why a model is refused, by its key; "": it is built
 
     def check(self, run: Run, length: int) -> None:
         """Refuse a cell whose model cannot be built.
