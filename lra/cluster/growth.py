@@ -56,7 +56,7 @@ class PlanGrowth:
         growing = GrowingSearch.stored(plan.root, plan.sweep)
         if growing is None:
             return False
-        growing.kept = True
+        growing.kept = True  # `lra submit` has stored the record: changes are stored, too
         try:
             sweep = growing.sweep()
         except NotNamed:

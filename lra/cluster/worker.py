@@ -41,6 +41,7 @@ class _ToLog(logging.Handler):
     """Writes into the log of a worker that a call of the system failed and is repeated."""
 
     def __init__(self, worker: "Worker") -> None:
+        """Take the worker whose log gets the lines."""
         super().__init__()
         self.worker = worker
 
@@ -68,10 +69,13 @@ class Worker:
         """Since when it has found no cell to take, by the monotonic clock; None: it has work."""
         self.waits = FIRST_S
         self.checked = self.failed = False
+        """Whether code and storage were checked; whether the storage failed in the last turn."""
         self.ended, self.pauses = 0, iter(PAUSES_S)
+        """Runs that had ended at the last fault of the storage, and the pauses that are left."""
         self.growth = PlanGrowth(plan.folder)
         self.data: dict[str, str] = {"": ""}
-        """By the data that it has tried to prepare: why that failed; "" if it has not."""
+        """By the data that it has tried to prepare: why that failed; "" if it has not. The key ""
+        stands for runs without data."""
         self.board = ProgressBoard([], {}, out=self.log, err=self.log)
         self.logger = SweepLogger(plan.listed())
         self.use(plan)
@@ -282,7 +286,7 @@ class Worker:
         )
         if idle_s > longest_wait:
             return f"this worker found no run for {time_words(idle_s)}: {state}"
-        if not claimed and idle_s > 3 * LONGEST_S:
+        if not claimed and idle_s > 3 * LONGEST_S:  # nobody has claimed one in several looks
             return f"this worker found no run, and no other worker is active: {state}"
         if idle_s == 0:
             holders = self.store.claims()
@@ -295,6 +299,7 @@ class Worker:
         return None
 
     def _report(self) -> None:
+        """Write the report of the complete sweep, unless another worker does."""
         report_once(self.plan, self.logger, self.say, self.log)
 
     def _log_end(self, code: int) -> None:

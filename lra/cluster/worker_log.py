@@ -20,6 +20,7 @@ class _Quiet(RotatingFileHandler):
     """Writes lines into a file, without a traceback on a full disk or a wait for a pipe."""
 
     def _open(self) -> io.TextIOWrapper:
+        """Open the file at its end; the flags `APPENDING` make a pipe without a reader an error."""
         descriptor = os.open(self.baseFilename, APPENDING, 0o666)
         return os.fdopen(descriptor, "a", encoding=self.encoding, errors=self.errors)
 

@@ -183,6 +183,7 @@ def _format_step(line: dict[str, Any], notes: _Notes) -> str:
 
 
 def _format_known(number: float, formatter: Callable[[float], str]) -> str:
+    """Return a number as `formatter` writes it; `UNKNOWN` for nan, which stands for None."""
     return UNKNOWN if math.isnan(number) else formatter(number)
 
 
@@ -191,6 +192,7 @@ def _format_seconds(seconds: float) -> str:
 
 
 def _format_bytes(size: float) -> str:
+    """Return a number of bytes with three digits and K, M or G, for powers of 1024."""
     power = min(3, int(math.log(max(size, 1), 1024)))
     return f"{size / 1024**power:.3g}{' KMG'[power].strip()}"
 
@@ -221,6 +223,7 @@ def _write_notes(
             f"{', '.join(too_large)}"
         )
     reasons = dict(frame[~frame["serves"]][["model", "reason"]].to_numpy().tolist())
+    # In a causal setting, these need no separate reasons.
     bidirectional = [name for name in reasons if f", {CAUSAL}, " in frame.attrs["setting"]
                      and name not in sets()[CAUSAL]]  # fmt: skip
     if bidirectional:

@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
             for item, size in zip(items, sizes, strict=True)
         ]
         print(json.dumps(records, indent=2, ensure_ascii=False))
-    elif items:
+    elif items:  # by kind, and the largest first
         pairs = sorted(
             zip(items, sizes, strict=True), key=lambda pair: (kinds.index(pair[0].kind), -pair[1])
         )
@@ -102,6 +102,7 @@ def check_idle(results: Path, items: Sequence[Item]) -> None:
     from lra.cluster.submissions import submissions
     from lra.sweep.users import users_of_data, users_of_results
 
+    # Runs read nothing of the other kind, dashboards.
     kinds = {item.kind for item in items} & {"sweeps", "weights", "old", "data"}
     if not kinds:
         return

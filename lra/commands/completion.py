@@ -52,7 +52,7 @@ def candidates(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[s
     if equals and key in groups:
         earlier_values = value[: value.rfind(",") + 1]  # `a,b,` of `a,b,c`
         return [f"{key}={earlier_values}{name}" for name in names(groups[key], folders)]
-    defaults = load(ours() / "config.yaml")["defaults"][1:]
+    defaults = load(ours() / "config.yaml")["defaults"][1:]  # without `_self_`
     chosen = {group: name for default in defaults for group, name in default.items()}
     chosen |= dict(word.partition("=")[::2] for word in before)
     files = [f for g in groups.values() for f in choices(g, folders) if f.stem == chosen.get(g)]

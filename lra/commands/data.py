@@ -196,6 +196,7 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
 
 
 def _describe_source(task: "Task") -> str:
+    """Return the source of a task's data as messages show it."""
     from lra.runners.records import shown_source
 
     return shown_source(task.spec.source)
@@ -316,7 +317,7 @@ def draw(task: "Task", split: str, indices: range, file: Path) -> None:
             f"--picture: the examples of {task.spec.name} are not pictures; remove this argument"
         )
     pictures = [task.levels(task.example(split, index)[0][0]) for index in indices]
-    framed = [np.pad(picture, 1, constant_values=128) for picture in pictures]
+    framed = [np.pad(picture, 1, constant_values=128) for picture in pictures]  # a grey line
     scale = max(1, round(PICTURE_PIXELS / framed[0].shape[0]))
     drawn = Image.fromarray(np.concatenate(framed, axis=1).repeat(scale, 0).repeat(scale, 1))
     drawn.save(file)
@@ -359,6 +360,7 @@ def look(task: "Task", split: str, sample: int) -> Lengths:
 
 
 def _read_batches(task: "Task", split: str) -> "Iterator[Batch]":
+    """Return the batches of a split in the order of one fixed seed."""
     return task.batches(split, batch_size=BATCH_SIZE, seed=0)
 
 

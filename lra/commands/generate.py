@@ -288,7 +288,7 @@ def pieces(
     previous, pending = [int(prompt[-1])], list[int]()
     for token in tokens:
         pending.append(token)
-        printed = task.decode(np.array(previous))
+        printed = task.decode(np.array(previous))  # what is printed already, and is cut off below
         printed = "" if printed.endswith(REPLACED) else printed
         text = task.decode(np.array([*(previous if printed else ()), *pending]))[len(printed) :]
         if text.endswith(REPLACED) and len(pending) <= UNFINISHED:  # an incomplete character

@@ -76,6 +76,7 @@ def main(argv: list[str]) -> int:
         return 0
     words_of_groups = {**words(folders), OF_SUBMIT: OF_SUBMIT}
     for number, (group, rows) in enumerate(listed.items()):
+        # chr(10), a line end, separates groups.
         print(f"{chr(10) if number else ''}{plural(group)}  ({words_of_groups[group]}=NAME)")
         described = [(row.name, row.summary, brief(row.source or row.package)) for row in rows]
         print_table(described if console_of(sys.stdout) else [*wrapped_rows(described)])
@@ -92,7 +93,7 @@ def wrapped_rows(rows: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, st
     """Yield rows (name, text, source) with the text wrapped, so that a line fits `WIDTH`."""
     longest_name = max(len(name) for name, _, _ in rows)
     longest_source = max(len(source) for _, _, source in rows)
-    text_width = WIDTH - 6 - longest_name - longest_source
+    text_width = WIDTH - 6 - longest_name - longest_source  # 6: two blanks before each column
     for name, text, source in rows:
         first, *others = textwrap.wrap(text, text_width) or [""]
         yield name, first, source

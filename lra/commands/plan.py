@@ -208,6 +208,7 @@ def _sum_forecasts(
 
 
 def _write_csv(lines: list[dict[str, Any]]) -> None:
+    """Print the forecasts as CSV, with seeds separated by blanks and None as an empty field."""
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for line in lines:
@@ -233,6 +234,7 @@ FITS = {True: "yes", False: "NO", None: "?"}
 
 
 def _format_gib(size: float | None) -> str:
+    """Return a number of bytes in GiB; "?" for None."""
     return "?" if size is None else f"{size / GIB:.2f} GiB"
 
 

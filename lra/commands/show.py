@@ -129,6 +129,7 @@ def main(argv: list[str]) -> int:
         return print_costs(other_words, flags)
     arguments = parser().parse_args(argv)
     name = arguments.cell or ""
+    # Both are of use only for `--cost`: the flag, and an argument of `lra run` in place of a key.
     for word in (arguments.lengths and "--lengths", "=" in name and name):
         if word:
             raise CommandError(
@@ -159,7 +160,7 @@ def main(argv: list[str]) -> int:
     print("\n".join(facts))
     if rows and not (arguments.all or arguments.curves):
         lines_used = sum(1 + len(line) // WIDTH for line in facts)
-        room = max(5, LINES - lines_used - 5)
+        room = max(5, LINES - lines_used - 5)  # 5 lines for blanks, the heading and the hints
         print("\n" + "\n".join(main_rows(rows, str(columns["model"]), room)))
         flag = in_results(arguments.results)
         print(f"\nTo see every row, the configuration and the packages: lra show {key}{flag} --all")

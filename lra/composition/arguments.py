@@ -18,8 +18,9 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     """Return a function that reads a whole number from `least` to `most`, for `add_argument`."""
 
     def read(word: str) -> int:
+        """Return the number in an argument. Raises ArgumentTypeError if it is out of range."""
         try:
-            number = int(word) if len(word) < 20 else most + 1
+            number = int(word) if len(word) < 20 else most + 1  # a longer number is too large
         except ValueError:
             number = least - 1  # out of range, so that the message below follows
         if not least <= number <= most:
@@ -58,6 +59,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message with a similar flag, if there is one, and end with exit code 2."""
+        # The message may quote an argument of any length.
         message = re.sub(rf"\S{{{2 * LONGEST},}}", lambda match: short(match[0]), message)
         flag = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
         flags = [name.lstrip("-") for name in self._option_string_actions]

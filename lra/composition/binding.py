@@ -124,10 +124,10 @@ def _convert(value: Any, kind: Any) -> Any:
                 return _convert(value, alternative)
     elif isinstance(origin, type):
         if issubclass(origin, list | tuple) and isinstance(value, list | tuple):
-            (item_kind,) = inside[:1] or (Any,)
+            (item_kind,) = inside[:1] or (Any,)  # a bare `list` may hold anything
             return [_convert(item, item_kind) for item in value]
         if issubclass(origin, Mapping) and isinstance(value, Mapping):
-            (item_kind,) = inside[1:] or (Any,)
+            (item_kind,) = inside[1:] or (Any,)  # the type of the values, not of the keys
             return {key: _convert(item, item_kind) for key, item in value.items()}
         return _convert_single(value, origin)
     raise TypeError
@@ -137,7 +137,7 @@ def _convert_single(value: Any, kind: type) -> Any:
     """Return what `_convert` returns, for a type that is neither a union, list nor mapping."""
     if issubclass(kind, Enum) and type(value) is str and value in kind.__members__:
         return kind[value]
-    if kind is float and type(value) is int and float(value) == value:
+    if kind is float and type(value) is int and float(value) == value:  # a huge int is rounded
         return float(value)
     if is_dataclass(kind) and isinstance(value, Mapping):
         return make(kind, value, kind.__name__)
@@ -197,5 +197,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, str):
-        return str(value)
+        return str(value)  # a member of a StrEnum is a str, too
     return value

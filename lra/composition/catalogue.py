@@ -155,6 +155,7 @@ def asked(given: Sequence[str], config_dirs: Sequence[Path]) -> tuple[list[str],
     if first not in by_word:
         return [], [file for word in given for file in _find_files(word, by_word, config_dirs)]
     files = {file.stem: file for file in choices(by_word[first], config_dirs)}
+    # All arguments are groups, unless the second one is a choice of the first.
     if not others or (others[0] not in files and {*others} <= by_word.keys()):
         return [by_word[word] for word in given], []
     names_found = [respelt(name, files) or known_as(name, files) or name for name in others]

@@ -149,6 +149,7 @@ def with_options(combinations: list[list[str]], composer: Composer) -> list[list
     both variants of Linformer, and cosFormer once, as it has no variants and is always faithful.
     If no model of the sweep has an option, its combinations stay, and lra refuses them later.
     """
+    # All combinations have the same keys, so the first one shows whether a mixer's option is set.
     if not any(word.lstrip("+").startswith(OF_MIXERS) for word in chain(*combinations[:1])):
         return combinations
     options = {
@@ -163,6 +164,7 @@ def with_options(combinations: list[list[str]], composer: Composer) -> list[list
         for word in words:
             key, _, value = word.lstrip("+").partition("=")
             name = key.removeprefix(OF_MIXERS).partition(".")[0]
+            # The options of a model without a file or a mixer are not known: it keeps all.
             if key.startswith(OF_MIXERS) and name in existing and name not in (names or existing):
                 foreign[word] = name, value
         lacking = [word.lstrip("+") for word, option in foreign.items() if option != FAITHFUL]

@@ -69,7 +69,7 @@ def _find_fault(word: str, group: str) -> str:
     if PLUGINS.match(word):
         return NO_PLUGINS
     if word.startswith("~") and name:
-        return "" if f"{name}.".startswith(tuple(f"{key}." for key in MAPPINGS)) else TAKEN
+        return "" if f"{name}.".startswith(tuple(f"{path}." for path in MAPPINGS)) else TAKEN
     read = read_word(word)
     if not name.strip() or not equals or (read is None and not KEY.fullmatch(key)):
         return SHAPE
@@ -96,6 +96,7 @@ def refusing_by_word(words: Sequence[str]) -> Iterator[None]:
     except (ConfigError, BadYaml, BrokenPipeError):
         raise
     except Exception as error:
+        # Hydra looks for a file with the name of an argument, which the system may find too long.
         if isinstance(error, OSError) and not isinstance(error, HydraException):
             if error.errno != errno.ENAMETOOLONG:
                 raise

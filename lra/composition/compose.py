@@ -52,6 +52,7 @@ def group_file(group: str, name: str, config_dirs: Sequence[Path] = ()) -> dict[
 
 @lru_cache(maxsize=256)
 def _group_file(group: str, name: str, config_dirs: tuple[Path, ...]) -> dict[str, Any]:
+    """Return what `group_file` returns, read once; nothing may change it."""
     existing = names(group, config_dirs)
     if name not in existing:
         raise ConfigError(unknown(group, name, existing))
@@ -234,10 +235,12 @@ def typed(
 
     tasks, memo = {} if tasks is None else tasks, memo or Memo()
     check(config, memo)
+    # `memo` recognises an object by its identity, so it gets `named` instead of the copy.
     plugins, named = list(config["plugins"]), config["plugins"]
     model, task_node, runner_node = config["model"], config["task"], config["runner"]
 
     def from_node(kind: Callable[..., Any], node: Any, where: str, *drop: str) -> Any:
+        """Return an object with the options of a node except `drop`, made once for equal nodes."""
         return memo.of(where, (node,), lambda: make(kind, _drop_keys(node, *drop), where))
 
     mixers, stack, mixer_options = memo.of("core", (model, named), partial(core_of, model, plugins))
@@ -260,6 +263,7 @@ def typed(
     optim = from_node(OptimConfig, config["optim"], "optim", "name", "about")
     hardware = from_node(HardwareProfile, config["hardware"], "hardware", "about")
     parts = (hardware, runner, optim, backbone)
+    # Both calls only check options that must go together, once for equal parts.
     memo.of("processes", parts[:3], partial(check_processes, *parts[:3], runner_node["name"]))
     memo.of("training", (*parts, task), partial(_check_training, *parts[1:], task))
     return Run(
@@ -314,6 +318,7 @@ def _check_training(
 
 
 def _drop_keys(node: Mapping[str, Any] | None, *drop: str) -> Mapping[str, Any] | None:
+    """Return a node without some keys; an empty one, or None, as it is."""
     return node and {key: value for key, value in node.items() if key not in drop}
 
 
@@ -331,12 +336,12 @@ def idle_options(run: Run, task_facts: "TaskFacts") -> dict[str, str]:
     """
     from lra.models.backbone.assembly import idle_for_task
 
-    found = idle_for_task(run.backbone, task_facts)
-    if found and (changed := run.runner.training_changes().get("task")):
+    sentences = idle_for_task(run.backbone, task_facts)
+    if sentences and (changed := run.runner.training_changes().get("task")):
         source = typed({**run.config, "task": {**run.config["task"], **changed}})
-        there = idle_for_task(source.backbone, facts(source))
-        found = {name: sentence for name, sentence in found.items() if name in there}
-    return found
+        idle_in_source = idle_for_task(source.backbone, facts(source))
+        sentences = {name: text for name, text in sentences.items() if name in idle_in_source}
+    return sentences
 
 
 def build_model(
@@ -428,6 +433,7 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
     return TaskFacts(
         head=head,
         vocabulary=spec.vocabulary or PIXEL_VALUES,
+        # A language-modelling task has no classes, but may be measured with a classifier.
         classes=spec.classes if answers_tokens else max(spec.classes, 2),
         max_length=max_length or spec.max_length,
         padded=spec.padded and max_length is None,

@@ -74,6 +74,7 @@ class Composer:
         self.memo = Memo()
         """Equal parts of configurations are one object: later work is done once for each."""
         self._parser = OverridesParser.create(GlobalHydra.instance().config_loader())
+        # Caches: parsed arguments, what each file sets, and configurations before single values.
         self._words: dict[str, Override] = {}
         self._layers: dict[tuple[str | None, str | None], Tree] = {}
         self._bases: dict[tuple[str, ...], Tree] = {}
@@ -99,6 +100,7 @@ class Composer:
         config.hydra.runtime.cwd = str(Path.cwd())
         config.hydra.runtime.choices.update(plain)
         config.hydra.overrides.task = [*words]
+        # Hydra names folders of runs after the arguments, for `${hydra:job.override_dirname}`.
         names = config.hydra.job.config.override_dirname
         lines = [str(w.input_line) for w in parsed if w.key_or_group not in names.exclude_keys]
         joined = names.item_sep.join(sorted(lines))
@@ -114,7 +116,7 @@ class Composer:
             words: The arguments of the run without those for Hydra; each has a single value.
         """
         words = self.in_place(words)
-        early, values = list[Override](), list[Override]()
+        early, values = list[Override](), list[Override]()  # `early`: for files and tables
         for word in map(self.parse, words):
             is_value = not self._chooses_file(word) and not _is_about_table(word)
             (values if is_value else early).append(word)
@@ -239,6 +241,7 @@ class Composer:
             files = loader.compute_defaults_list("config", [*key], RunMode.RUN).defaults
             folders = Counter(map(_folder_of, files))
             found = {_folder_of(file): self.files.find(str(file.config_path)) for file in files}
+            # A list of files can name a choice, as in ${task}: a swap would change the file there.
             named = any("${" in repr(file.brings) for file in found.values() if file)
             packages = {
                 folder: file.header["package"]
@@ -274,6 +277,7 @@ class Composer:
                     OmegaConf.update(added, key, value, merge=True, force_add=True)
             options = cast(Tree, OmegaConf.to_container(added, resolve=False))
             tree = self._merge_layers([tree, self._apply_tables(options, chosen, "")])
+        # The tables have been applied: they stay as empty mappings.
         tables = {word.key_or_group.partition(".")[0] for word in of_tables} | tree.keys()
         return {**tree, **{table: {} for table in TABLES if table in tables}}
 
@@ -360,11 +364,13 @@ def _is_about_table(word: Override) -> bool:
 
 
 def _resolve_part(config: DictConfig, path: str) -> Any:
+    """Return the value at a dotted key as plain values, with references resolved."""
     node = OmegaConf.select(config, path)
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
 def _folder_of(file: ResultDefault) -> str:
+    """Return the folder of a file: protocol/mine of protocol/mine/a."""
     return str(file.config_path).rpartition("/")[0]
 
 

@@ -128,7 +128,7 @@ def check(config: Mapping[str, Any], memo: Memo | None = None) -> None:
         memo: Objects that the runs of a sweep share, so that equal parts are checked once.
     """
     memo = memo or Memo()
-    if not NEEDED <= config.keys() <= ALLOWED:
+    if not NEEDED <= config.keys() <= ALLOWED:  # quick, as most configurations have right keys
         for key in config:
             if key not in ALLOWED:
                 raise ConfigError(unknown("key", str(key), TOP))

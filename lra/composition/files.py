@@ -51,6 +51,7 @@ class Folder(ConfigSource):
         return "lra"
 
     def _locate_file(self, config_path: str) -> Path:
+        """Return the path of GROUP/NAME, to which the ending .yaml is added."""
         return Path(self.path) / self._normalize_file_name(config_path)
 
     def file(self, config_path: str) -> File:
@@ -63,7 +64,7 @@ class Folder(ConfigSource):
                 raise BadYaml(
                     f"{path}: the key defaults: got {brings!r}; wanted a list of other files"
                 )
-            with path.open(encoding="utf-8") as stream:
+            with path.open(encoding="utf-8") as stream:  # Hydra's comments are in the first lines
                 self.read[path] = File(values, brings, self._get_header_dict(stream.read(512)))
         return self.read[path]
 
@@ -122,6 +123,7 @@ class Files:
     """
 
     def __init__(self, others: Sequence[Path] = ()) -> None:
+        """Find the folders, and forget the user's files that an earlier command read."""
         for path in [*Folder.read]:
             if not path.is_relative_to(ours()):  # files of the user may have changed meanwhile
                 del Folder.read[path]

@@ -404,8 +404,8 @@ def _compose_all(
         see_plugins: Gets the packages that a configuration names.
         models: See `entries`.
     """
-    composed, here, memo = list[Composed](), str(Path.cwd()), Memo()
-    pairs = list[tuple[Any, Any]]()
+    results, here, memo = list[Composed](), str(Path.cwd()), Memo()
+    pairs = list[tuple[Any, Any]]()  # each configuration before and after `without_unread`
     place = {} if config_dir is None else {"config_dir": config_dir}
     for number, words in enumerate(with_progress(runs, "composing combination")):
         with refusing_by_word(words):
@@ -418,8 +418,9 @@ def _compose_all(
         check(tree, memo)
         see_plugins(tree["plugins"])
         pairs.append((tree, unread_options.without_unread(tree, words, memo) if models else tree))
-        tree = pairs[-1][1]
-        at = {**place, "folder": here} if place or tree["plugins"] else place
-        composed.append(Composed(tree, tuple(words), at))
+        _, tree = pairs[-1]
+        # The current folder matters only if the run has files or packages of the user.
+        run_place = {**place, "folder": here} if place or tree["plugins"] else place
+        results.append(Composed(tree, tuple(words), run_place))
     composer.notes |= dict.fromkeys(unread_options.notes(pairs))
-    return composed
+    return results

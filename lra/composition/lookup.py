@@ -60,7 +60,7 @@ def task_node(
 
 def _add_prefix(word: str) -> str:
     """Return an argument with the prefix `task.`: `max_length=9` becomes `task.max_length=9`."""
-    signs = word[: len(word) - len(word.lstrip("+~"))]
+    signs = word[: len(word) - len(word.lstrip("+~"))]  # the prefix belongs behind + or ~
     key = word[len(signs) :]
     name = key.partition("=")[0]
     if (not name.isidentifier() and "." not in name) or name in ("plugins", "scale"):

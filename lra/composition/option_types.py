@@ -109,6 +109,7 @@ def _read_field_texts(kind: type) -> dict[str, str]:
     body = node.body if isinstance(node, ast.ClassDef) else []
     texts = {}
     for field, text in pairwise(body):
+        # Members of enums are plain assignments; annotated fields have one `target`; 0: neither.
         target = field.targets[0] if isinstance(field, ast.Assign) else getattr(field, "target", 0)
         if isinstance(target, ast.Name) and isinstance(text, ast.Expr):
             texts[target.id] = " ".join(str(ast.literal_eval(text.value)).split())
@@ -152,7 +153,7 @@ def comments(file: Path) -> dict[str, str]:
     """
     by_path: dict[str, str] = {}
     above: list[str] = []
-    open_keys: list[tuple[int, str]] = []
+    open_keys: list[tuple[int, str]] = []  # the indentation and the name of each key around a line
     for line in file.read_text(encoding="utf-8").splitlines():
         key = re.match(r"( *)([A-Za-z_]\w*):(?:\s|$)", line)
         if line.strip().startswith("#"):
@@ -160,7 +161,7 @@ def comments(file: Path) -> dict[str, str]:
             continue
         if key:
             depth = len(key[1])
-            open_keys = [entry for entry in open_keys if entry[0] < depth]
+            open_keys = [(indent, name) for indent, name in open_keys if indent < depth]
             path = ".".join([*(name for _, name in open_keys), key[2]])
             open_keys.append((depth, key[2]))
             same_line = re.search(r"\s#\s*(.*)$", line)

@@ -100,6 +100,7 @@ def _choose_entries(
 
 
 def _require_mapping(value: Any, where: str, of: str) -> Tree:
+    """Return `value`; raise ConfigError, which says what it maps (`of`), if it is no mapping."""
     if not isinstance(value, dict):
         raise ConfigError(f"{where}: got {quote(value)}; wanted a mapping of {of}")
     return value

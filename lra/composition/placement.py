@@ -38,7 +38,7 @@ def put(memo: Memo, tree: Tree, word: Override) -> Tree:
     """
     head, *rest = word.key_or_group.split(".")
     value = word.value()
-    plain = word.type is OverrideType.CHANGE and not isinstance(value, dict)
+    plain = word.type is OverrideType.CHANGE and not isinstance(value, dict)  # sets one value
     if plain and not rest and (changed := _with_value(tree, [head], value)):
         return changed
     if word.is_delete() or head not in tree or not is_plain(tree[head]):
@@ -83,6 +83,7 @@ def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
     try:
         old_value = OmegaConf.select(config, key, throw_on_missing=False)
         if word.is_delete():
+            # ~KEY=VALUE deletes a key only if it has this value; ~KEY deletes any.
             if old_value is None or value not in (None, old_value):
                 raise ConfigError(
                     f"{short(str(word.input_line))}: the configuration has no such entry to delete"

@@ -215,6 +215,7 @@ def _compose_published(
     Both are nested mappings, for the given task, model and runner, without arguments of a command.
     """
     whole = our_file("config")
+    # The default choice of each group.
     first = {k: v for part in whole["defaults"] if isinstance(part, dict) for k, v in part.items()}
     chosen = {"task": task, "model": model, "runner": runner}
     layers, protocol_alone = dict[str, Any](), dict[str, Any]()
@@ -224,7 +225,7 @@ def _compose_published(
         layers = merge_trees(
             layers, merge_trees(layer, matching_options(layer, chosen, _cached_names, source))
         )
-        protocol_alone = layers if group == "protocol" else protocol_alone
+        protocol_alone = layers if group == "protocol" else protocol_alone  # before the scale
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
         {"model": our_file(f"model/{model}"), "task": our_file(f"task/{task}")},

@@ -52,6 +52,7 @@ def value_text(value: Any, where: str) -> str:
 
 
 def _quote_text(value: str) -> str:
+    """Return a text, in quotes unless Hydra reads it as the same text without them."""
     from hydra.core.override_parser.types import Quote, QuotedString
 
     if _BARE.fullmatch(value) and value.lower() not in _OTHER:
@@ -90,6 +91,7 @@ def words_of(options: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def _holds_options(key: str) -> bool:
+    """Return whether a key is a group or a part of a model, so that its mapping holds options."""
     return key.lstrip("+") in (*GROUPS, *(f"model.{part}" for part in _PARTS))
 
 

@@ -56,6 +56,7 @@ class Control:
         if self.shard is None:
             return 1, 1
         i, _, n = self.shard.partition("/")
+        # Longer numbers are mistakes, and Python may refuse to read them.
         if i.isdecimal() and n.isdecimal() and len(i + n) < 20 and 1 <= int(i) <= int(n):
             return int(i), int(n)
         raise ConfigError(

@@ -63,7 +63,7 @@ def expand_sets(word: str, config_dirs: Sequence[Path] = ()) -> str:
     if {*parts} <= {*names("model", config_dirs)}:  # quick: this opens no file
         return word
     by_set = sets(config_dirs)
-    if not {*parts} & ({*by_set} - {*by_set[ALL]}):
+    if not {*parts} & ({*by_set} - {*by_set[ALL]}):  # no set is named: Hydra reports unknown names
         return word
     expanded = dict.fromkeys(
         name

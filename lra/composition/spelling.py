@@ -34,6 +34,7 @@ def type_phrase(kind: Any) -> str:
 
 
 def _pluralise(word: str) -> str:
+    """Return the plural of a phrase of `type_phrase`."""
     if word.startswith(("list of", "mapping to")):
         return word.replace("list of", "lists of").replace("mapping to", "mappings to")
     return word if word in ("text", "anything", "true or false") else f"{word}s"

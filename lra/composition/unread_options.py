@@ -62,6 +62,7 @@ def notes(pairs: Sequence[tuple[Tree, Tree]]) -> list[str]:
     for before, after in pairs:
         was, now = (tree["model"].get("backbone") or {} for tree in (before, after))
         for name in OF_FILE:
+            # pooling=cls is the default where every token has an answer: no number changes.
             if was.get(name) != now.get(name) and (name, now.get(name)) != ("pooling", "cls"):
                 key = name, str(was.get(name)), str(now.get(name))
                 families.setdefault(key, {})[str(after["model"]["name"])] = None
@@ -99,6 +100,7 @@ def _find_next(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
 
 
 def _make_run(config: Tree, memo: Memo) -> Run:
+    """Return the typed run of a configuration; runs of a sweep share their tasks."""
     return typed(config, memo.of("tasks", (), dict[str, Any]), memo)
 
 
@@ -154,8 +156,10 @@ def _find_by_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
     candidates: Tree = {
         f"{BACKBONE}.{name}": None for name in OF_FAMILY if backbone.get(name) is not None
     }
-    name = model.get("name")  # None if a file of the user does not set it
-    own = group_file("model", name).get("backbone", {}) if name in names("model") else {}
+    model_name = model.get("name")  # None if a file of the user does not set it
+    known = model_name in names("model")
+    own = group_file("model", model_name).get("backbone", {}) if known else {}
+    # A family that cannot have these positions gets learned ones, if its file names no others.
     if backbone.get("positions") in (*INSIDE, Positions.none):
         own = {"positions": Positions.learned.value, **own}
     candidates |= {

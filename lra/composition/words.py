@@ -68,7 +68,7 @@ def _quote_texts(value: str, ends: str) -> str:
     """
     parts = re.split(rf"({_QUOTED}|[,\[\]{{}}{ends}])", value)
     in_mapping = "{" in parts
-    for index, part in enumerate(parts[::2]):
+    for index, part in enumerate(parts[::2]):  # texts and separators take turns
         key, text = "", part
         if in_mapping and (pair := _OF_A_MAPPING.fullmatch(part)):
             key, text = pair.groups()

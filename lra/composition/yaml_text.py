@@ -120,6 +120,7 @@ def parse(text: str, where: str) -> Any:
 
 
 def _make_error(where: str, error: Exception) -> BadYaml:
+    """Return an error that names the place, with the reason in one line."""
     reason = " ".join(str(error).split())[:300]
     return BadYaml(f"{where} is not YAML: {reason}; correct or remove it")
 
