@@ -105,11 +105,7 @@ Progress goes to stdout and errors go to stderr. `lra run --hydra-help` explains
 
 
 def main(argv: list[str]) -> int:
-    """Run one command line and return its exit code.
-
-    Args:
-        argv: The arguments after `lra`.
-    """
+    """Run one command line, whose arguments after `lra` are `argv`; return its exit code."""
     # PyArrow's own allocator reserves a GiB of addresses, which fails under a small `ulimit -v`.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     with plainly_written():
@@ -200,7 +196,8 @@ def run_choices() -> str:
     for group, word in words().items():
         listed = names(group)
         column_width = max(map(len, listed)) + 2
-        line_count = -(-len(listed) // ((WIDTH - 15) // column_width))  # division rounded up
+        # The group takes 15 characters; this division is rounded up.
+        line_count = -(-len(listed) // ((WIDTH - 15) // column_width))
         for number in range(line_count):
             row = "".join(name.ljust(column_width) for name in listed[number::line_count])
             lines.append(f"  {'' if number else word + '=':13}{row}".rstrip())

@@ -70,6 +70,7 @@ def respelt(name: str, existing: Iterable[str]) -> str | None:
 
 
 def _normalize_name(name: str) -> str:
+    """Return a name in lower case, with `_` for everything between words."""
     return re.sub(r"[\W_]+", "_", name.lower())
 
 

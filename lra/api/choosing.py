@@ -132,6 +132,7 @@ def screen(words: Sequence[str], *, by: str, results: Path) -> "tuple[pd.DataFra
     higher_is_better = by == "quality" and sources.str.startswith("accuracy").any()
     keys = {key: frame[key] * (-1 if higher_is_better else 1) for key in KEYS[by]}
     too_large = frame["fits"].map(lambda fits: fits is False)
+    # Times of another kind of device or direction come last.
     keys = {"other_device": ~frame["time_ratio_alike"], **keys} if by == "time" else keys
     order = pd.DataFrame({"excluded": ~frame["serves"], "too_large": too_large, **keys})
     frame = frame.loc[order.sort_values([*order], kind="stable").index].reset_index(drop=True)

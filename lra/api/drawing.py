@@ -74,6 +74,7 @@ def figure(
 
     if quantity not in QUANTITIES:
         raise ConfigError(unknown("quantity", str(quantity), QUANTITIES))
+    # Time and memory have a mode and no split; all others, except the training loss, have a split.
     refuse(quantity, **({"mode": mode} if quantity not in COSTS else {"split": split}))
     if quantity == LOSS:
         refuse(quantity, split=split)

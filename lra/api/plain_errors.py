@@ -32,7 +32,8 @@ OWN = {"task": ("task", ""), "model": ("model", "mixer.")}
 
 def in_python(text: str, function: str) -> str:
     """Return the message `text` with shell arguments rewritten as keywords of `lra.FUNCTION`."""
-    return TYPED.sub(partial(_write_keyword, *OWN.get(function, ("", ""))), text)
+    own_group, prefix = OWN.get(function, ("", ""))
+    return TYPED.sub(partial(_write_keyword, own_group, prefix), text)
 
 
 def _write_keyword(own_group: str, prefix: str, match: re.Match[str]) -> str:
@@ -65,7 +66,7 @@ def plainly(function: Callable[P, T]) -> Callable[P, T]:
     traceback and its type.
     """
     parameters = signature(function).parameters
-    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
+    takes_any = any(item.kind is Parameter.VAR_KEYWORD for item in parameters.values())
 
     @wraps(function)
     def call_plainly(*args: P.args, **kwargs: P.kwargs) -> T:

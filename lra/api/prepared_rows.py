@@ -33,7 +33,7 @@ def styled_rows(rows: Any, style: "str | Path | None") -> "Iterator[pd.DataFrame
     with using(style_read) as active_style:
         frame, unmatched_names = active_style.select(checked_rows(rows))
         for line in (*unused_settings, *unmatched_names):
-            warnings.warn(line, LeftOutOfStyle, stacklevel=5)
+            warnings.warn(line, LeftOutOfStyle, stacklevel=5)  # names the line that called lra
         yield frame
 
 

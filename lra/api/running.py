@@ -171,7 +171,7 @@ def given_words(overrides: Any) -> list[str]:
             f"overrides: got {overrides!r:.80} ({type(overrides).__name__}); wanted the arguments "
             "of `lra run`, as one text, a list of texts or a mapping"
         )
-    return words[2:] if words[:2] == ["lra", "run"] else words
+    return words[2:] if words[:2] == ["lra", "run"] else words  # a pasted command
 
 
 def _replace_ranges(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

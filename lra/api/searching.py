@@ -70,7 +70,7 @@ class Search:
         """The values of the chosen options by arm (model and task), and by study if several."""
         searches = self._read()
         return {
-            f"{arm[-1]} {arm[0]}"
+            f"{arm[-1]} {arm[0]}"  # model and task: the last and the first column of `ARM`
             + (f", study {choice.study}" if searches.studies > 1 else ""): choice.options
             for arm, choices in searches.choices.items()
             for choice in choices

@@ -110,6 +110,7 @@ class ResultTable:
 
 
 def _as_float(entry: "Entry") -> float:
+    """Return the number of an entry; nan if it has none."""
     return float("nan") if entry.value is None else float(entry.value)
 
 

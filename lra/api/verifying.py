@@ -106,6 +106,7 @@ def count_findings(mixer: str, findings: "Sequence[Finding]") -> str:
 
 
 def _write_html_table(rows: list[tuple[str, str, str]]) -> str:
+    """Return table rows (mark, check, detail) as HTML, with their text escaped."""
     start = '<td style="text-align: left">'
     cells = (f"{start}{f'</td>{start}'.join(map(escape, row))}</td>" for row in rows)
     return f"<table>{''.join(f'<tr>{row_cells}</tr>' for row_cells in cells)}</table>"
@@ -213,7 +214,7 @@ def _merge_directions(findings: "list[Finding]") -> "list[Finding]":
 
     This only happens to a mixer that reads earlier tokens only, even when it may read all tokens.
     """
-    results = {finding.check: finding[1:] for finding in findings}
+    results = {finding.check: finding[1:] for finding in findings}  # all fields but `check`
     bidirectional = [check for check in results if check.startswith("bidirectional.")]
     repeated = {
         check
@@ -224,6 +225,7 @@ def _merge_directions(findings: "list[Finding]") -> "list[Finding]":
         return findings
     detail = "this mixer reads earlier tokens only, so these checks are those of the causal form"
     first = findings[0]._replace(check="bidirectional", detail=detail, applies=False)
+    # The last finding is about the directions together.
     *rest, last = (finding for finding in findings if finding.check not in repeated)
     return [first, *rest, last._replace(detail="the mixer works, and reads earlier tokens only")]
 

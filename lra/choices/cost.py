@@ -132,7 +132,7 @@ def _count_model(
         raise ConfigError(
             f"runner={name} runs no model, so there is nothing to count; remove this argument"
         )
-    counted_lengths: Sequence[int | None] = lengths or [default]
+    counted_lengths: Sequence[int | None] = lengths or [default]  # `build_model` takes None
     for length in counted_lengths:
         with torch.device("meta"):
             model = build_model(run, max_length=length)

@@ -166,6 +166,7 @@ def _write_meaning(parameter: Parameter, comment: str) -> str:
     )
     shorter = min(len(docstring_words), len(comment_words))
     if len(parts) == 2 and 2 * len(docstring_words & comment_words) >= shorter:
+        # A list of values, `a | b`, is the last resort.
         parts = [max(parts, key=lambda part: (not re.match(r"\w+ \|", part), len(part)))]
     text = " ".join(_punctuate(part) for part in parts)
     return re.sub(r"\b(None|True|False)\b", lambda word: _YAML_WORDS[word[0]], text)

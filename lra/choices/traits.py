@@ -113,6 +113,7 @@ def _read_facts(
         facts["supports"] &= layer_traits.supports
     if facts["reversible"]:
         try:
+            # The mixers may be reversible, and the backbone of the family still refuse to be.
             build(residual=Residual.reversible.value, feed_forward="gelu")
         except ValueError:
             facts["reversible"] = False
@@ -172,7 +173,7 @@ def growth(facts: Mapping[str, Any]) -> tuple[str, str]:
 def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:
     """Return the row of the model `name` in the table of traits."""
     if not facts["directions"]:
-        return (name, "none", *[""] * 7)
+        return (name, "none", *[""] * 7)  # the other columns stay empty
     flags = (
         "row_stochastic", "weight_dropout", "cross", "random_draws", "selection_leak",
         "surrogate_gradient", "training_noise", "simulated",

@@ -89,7 +89,8 @@ def main(argv: list[str]) -> int:
     from lra.tuning.sweep_plan import plan_sweep
 
     choice = ReportChoice.of(configurations[0].config)
-    for line in read_style(choice.style)[1]:
+    _, unused_settings = read_style(choice.style)
+    for line in unused_settings:
         print(line, file=sys.stderr)
     sweep, growing = plan_sweep(configurations, elsewhere=engine.name != LOCAL)
     if sweep.control.shard is not None:
@@ -122,7 +123,7 @@ def _print_workers(sweep: "Sweep", engine: ChosenEngine) -> None:
     waiting = not_done(sweep.planned, sweep.store)
     groups = _choose_groups(forecasts(waiting, sweep.store, sweep.name, COUNTED_S), engine)
     plan = plan_folder(sweep.root, sweep.name).resolve()
-    objection = None
+    objection = None  # raised at the end, so that the user sees the workers all the same
     try:
         engine.engine.check(groups, plan)
     except ConfigError as error:
@@ -310,7 +311,7 @@ def _choose_groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup
     if isinstance(engine.engine, SizesWorkers):
         timed = [planned.run.runner.timed for planned, _ in pairs]
         return engine.engine.grouped(list(zip(needs, timed, strict=True)))
-    needs = needs or [Resources()]
+    needs = needs or [Resources()]  # without unfinished runs, one smallest worker is described
     if engine.name != LOCAL:
         return worker_groups(needs, engine.engine.workers or min(MOST_ELSEWHERE, len(needs)))
     runs = [planned.run for planned, _ in pairs]

@@ -88,6 +88,7 @@ def main(argv: list[str]) -> int:
             text = [*sweep_lines(standing, PlanTitles(plan), MOST_LINES)]
             text += stages(watcher, standing)
             text += worker_lines(standing, 1000 if arguments.workers else 0)
+            # Without --workers, the line that counts hidden workers would be the only one.
             text = [one_line(line) for line in text if not line.endswith(" more workers")]
             print("\n".join(text))
         return standing.code
@@ -96,6 +97,7 @@ def main(argv: list[str]) -> int:
         standing = watcher.look()
         standing.jobs = jobs.look()
         _, rows = region.room()
+        # Runs and failures get half of the rows each, without four for the summary.
         text = [*sweep_lines(standing, PlanTitles(plan), max(2, (rows - 4) // 2))]
         text += stages(watcher, standing)
         text += worker_lines(standing, max(0, rows - len(text) - 3))
@@ -122,12 +124,14 @@ def _watch_unplanned(root: Path, name: str, *, once: bool, as_json: bool) -> int
         if as_json:
             print(json.dumps(_standing_as_json(standing), ensure_ascii=False))
             return standing.code
+        # No plan has titles, so that a failed run is named by its key.
         keys = {key: key for failed in standing.failures.values() for key in failed}
         text = [*sweep_lines(standing, keys, MOST_LINES)]
         if not updates:
             print("\n".join(map(one_line, text)))
             return standing.code
-        region.draw(text[: region.room()[1] - 1])
+        _, rows = region.room()
+        region.draw(text[: rows - 1])
         if not standing.left:
             print()
             return standing.code

@@ -102,6 +102,7 @@ def _fork_workers(folder: Path, arguments: argparse.Namespace) -> int:
     plan.close()
 
     def run_worker(number: int) -> int:
+        """Run one worker in a fork; `number` counts forks from 0."""
         os.environ["LRA_WORKER"] = str(number)
         name = f"{arguments.name}-{number + 1}" if arguments.name else default_name()
         options = WorkerOptions(

@@ -309,11 +309,7 @@ def _list_arms(
 ) -> tuple[list[list[str]], Searched]:
     """Return the arguments of each arm of a search, and the ranges that it searches over.
 
-    Args:
-        composer: Of the command.
-        flags: Of the command.
-        hydra: The part `hydra` of the configuration.
-        typed: The arguments that the user typed.
+    `hydra` is the part of this name of the configuration; the user typed the arguments `typed`.
     """
     every = [*_expand_preset(composer, flags, hydra), *typed]
     ranged = [word for word in every if is_range(word)]

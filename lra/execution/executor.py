@@ -190,13 +190,14 @@ class Executor:
         """
         for running in several:
             yield self._make_job(running, sharers, probed=True)
-        together = [each for each in several if each.cell.key in self.running]
+        # A cell whose probe failed has ended, and is not in `running` any more.
+        together = [running for running in several if running.cell.key in self.running]
         if not together:
             return
         job = _comparison(together, self.store, sharers)
         self.together[job.name] = together
         yield job
-        del self.together[job.name]
+        del self.together[job.name]  # the pool asks for more when this job has ended
         for running in together:
             if running.cell.key in self.running:
                 running.rows, running.probed = [], None
@@ -416,8 +417,8 @@ def _comparison(together: Sequence[Running], store: Store, sharers: int) -> isol
         name=f"comparison of {first.cell.key}",
         function=compare_cells,
         argument={
-            "cells": {each.cell.key: _describe(each.claimed.planned, store) for each in together},
-            "probed": {each.cell.key: each.probed for each in together},
+            "cells": {run.cell.key: _describe(run.claimed.planned, store) for run in together},
+            "probed": {run.cell.key: run.probed for run in together},
         },
         seconds=None if seconds is None else len(together) * seconds,
         silent_s=seconds,

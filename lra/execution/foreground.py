@@ -64,7 +64,7 @@ def execute(entries: Sequence[Composed], *, volume: Volume = Volume.normal) -> E
     while growing is not None and not (outcome.refused or outcome.stopped_by or outcome.late):
         before, sweep = sweep, growing.next_round()
         if {cell.key for cell in sweep.cells} <= {cell.key for cell in before.cells}:
-            break
+            break  # the search has no further cells
         logger.sweep = sweep
         outcome = in_memory.execute(sweep, volume, until=until, logger=logger).after(outcome)
     _print_end(sweep, outcome, logger, choice.write, style, growing=growing, multirun=several)

@@ -91,7 +91,7 @@ def _execute(
             board.say(line)
         executor.run()
         unfinished = {planned.cell.key for planned in waiting} - executor.outcome.endings.keys()
-        executor.outcome.late &= bool(unfinished)
+        executor.outcome.late &= bool(unfinished)  # not late if all cells ended just in time
     board.summary(str(sweep.root))
     return executor.outcome
 
@@ -209,6 +209,7 @@ class MemoryPlan:
                 yield ClaimedCell(planned, claim, by_curve.get(curve(cell), ()) if by_curve else ())
 
     def _leave(self, cell: Cell, why: str, status: str = LEFT) -> None:
+        """Print why a cell is not run."""
         self.board.finish(cell, why, status)
 
     def advance(self, key: str, message: Progress) -> None:

@@ -85,7 +85,7 @@ def resolution(values: Sequence[float], count: int) -> float:
 
 def work(seconds: float) -> Callable[[], object]:
     """Return a function that computes for about `seconds`: matrix products, softmax, additions."""
-    side = 96 if seconds < 1e-3 else 256
+    side = 96 if seconds < 1e-3 else 256  # small enough to repeat it within a short call
     x = torch.randn(side, side, generator=torch.Generator().manual_seed(SEED)) / side**0.5
 
     def compute_once() -> object:
@@ -134,7 +134,7 @@ def time_in_turns(seconds: float, watch: Watch, budget_s: float) -> Rounds:
     end = time.perf_counter() + budget_s
     with without_collection():
         while len(every) < LEAST_PAIRS or (len(every) < MOST_PAIRS and time.perf_counter() < end):
-            order = "ab" if len(every) % 2 else "ba"
+            order = "ab" if len(every) % 2 else "ba"  # so that neither always comes first
             every.append({name: watch.sample(partial(time_call, call, CPU)) for name in order})
     return watch.judged(every, len(every))
 

@@ -178,7 +178,7 @@ def half_precision() -> ProbeResult:
     with torch.autocast(device, dtype=torch.bfloat16):
         product = a @ a
     worst = float((product.float() - a @ a).abs().max())
-    works = product.dtype is torch.bfloat16 and worst < 0.25
+    works = product.dtype is torch.bfloat16 and worst < 0.25  # far above bfloat16's rounding
     return ProbeResult(
         works,
         f"a matrix product on {device} has the type {product.dtype} and an error of {worst:.2g}",
@@ -313,6 +313,7 @@ def wandb_offline() -> ProbeResult:
         wandb.teardown()  # waits until the file is complete; `finish` may return earlier
         files = list(Path(folder).rglob("*.wandb"))
         size = sum(file.stat().st_size for file in files)
+    # An empty file of W&B has some bytes, too.
     return ProbeResult(size > 100, f"wrote {size:,} bytes", "choose logger=none")
 
 

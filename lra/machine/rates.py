@@ -44,7 +44,7 @@ def rates(name: str, *, as_json: bool) -> int:
         spent = time.perf_counter() - begin
         steps.append((threads, measured, str(store_rates(measured, hardware, threads)), spent))
         if str(hardware.device) != "cpu":
-            break
+            break  # the speed of a GPU does not depend on threads
     if as_json:
         listed = [
             {"threads": threads, "rates": asdict(measured), "file": file, "seconds": spent}

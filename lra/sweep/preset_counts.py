@@ -32,11 +32,6 @@ def key_of(run: Run, passes: Passes, task_facts: TaskFacts) -> str:
     """Return a digest of everything that decides the count of a pass.
 
     Options at their defaults do not enter it, so that a new option changes no key.
-
-    Args:
-        run: The run that has the pass.
-        passes: The pass.
-        task_facts: What the model knows of its task.
     """
     decisive_facts: dict[str, Any] = {
         "model": run.model if passes.name == OWN else passes.name,

@@ -18,11 +18,9 @@ class SweepLogger:
     """Knows where the cells of a sweep write their runs, and whether the server can be reached."""
 
     def __init__(self, sweep: SweepCells, agent: str = "") -> None:
-        """Take a sweep.
+        """Take a sweep, and the id of the run that an agent of W&B opened for its only cell.
 
-        Args:
-            sweep: the sweep.
-            agent: the id of the run that an agent of W&B has opened for its only cell; "": none.
+        The id is "" without an agent.
         """
         self.sweep, self.agent = sweep, agent
         self.unreachable = ""

@@ -124,12 +124,7 @@ def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[
 
 
 def missing_weights(cell: Cell, store: Store) -> str | None:
-    """Return why a training has no stored weights; None if it has them.
-
-    Args:
-        cell: The training.
-        store: The results, with its rows and weights.
-    """
+    """Return why a training has no stored weights; None if it has them."""
     if Checkpoints(store.checkpoint_folder(cell)).finished():
         return None
     failed: list[Mapping[str, Any]] = [

@@ -23,11 +23,7 @@ class TrialBuilds:
         self._reasons: dict[str, str] = {}  # why a model is refused, by its key; "": it is built
 
     def check(self, run: Run, length: int) -> None:
-        """Refuse a cell whose model cannot be built.
-
-        Args:
-            run: The run of the cell.
-            length: Tokens of its longest sequences.
+        """Refuse a cell whose model cannot be built; `length`: tokens of its longest sequences.
 
         Raises:
             Unsupported: The model refuses; the message says why and what to do.

@@ -114,13 +114,13 @@ class ProgressBoard:
         self.running: dict[str, _Running] = {}
         self.numbers: dict[str, str] = {}
         self.endings: Counter[str] = Counter()
-        self.ahead = Counter(map(_describe_work, waiting))
+        self.ahead = Counter(map(_describe_work, waiting))  # runs to start, by kind
         self.took: dict[str, list[float]] = defaultdict(list)
         """Seconds that each ended run took, by its kind."""
         if region is None and on_terminal(self.out, err) and volume is not Volume.quiet:
             region = Region(err)
         self.region = region
-        self.stamped = region is None and not self.out.isatty()
+        self.stamped = region is None and not self.out.isatty()  # lines of a log have their time
         self.drawn_at = -DRAWN_S
         self.busy = False
         """Whether data are being prepared, which draws separate bars."""
@@ -284,7 +284,7 @@ class ProgressBoard:
     def _make_lines(self, now: float, columns: int, rows: int, stream: TextIO) -> list[str]:
         """Return the lines to draw: one or two about each running run, then one about the sweep."""
         lines: list[str] = []
-        two_each = 2 * len(self.running) + 1 <= rows - 1
+        two_each = 2 * len(self.running) + 1 <= rows - 1  # if all fit above one free row
         listed = list(self.running.values())[: rows - 2]
         for running in listed:
             head = f"{running.position} {running.title}"

@@ -108,6 +108,8 @@ def failure_of(summary: "CellSummary") -> "Failure | None":
 
 
 class _Labelled(Protocol):
+    """A row with labels."""
+
     @property
     def labels(self) -> Mapping[str, str]: ...
 

@@ -38,6 +38,7 @@ def print_result(result: Table) -> None:
             columns.add_row(style_text(section, "italic"))
         entries = (_style_entry(result, entry) for entry in row.entries)
         columns.add_row(style_text(row.title), *entries)
+    # Rich would cut entries of a table that is too wide.
     unlimited = console.options.update_width(10_000)
     if Measurement.get(console, unlimited, columns).minimum > console.width:
         print(encodable(plain, sys.stdout))

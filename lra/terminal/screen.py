@@ -197,9 +197,9 @@ def bar_line(share: float | None, text: Callable[[int], str], columns: int, stre
     if share is None:
         return text(columns)
     percentage = f"{int(100 * share):3}%"
-    full_text = text(columns * 10)
+    full_text = text(columns * 10)  # not shortened
     cells = int(BAR * columns)
-    if len(percentage) + cells + width(full_text) + 4 > columns:
+    if len(percentage) + cells + width(full_text) + 4 > columns:  # 4: bars and blanks
         return f"{percentage} {text(columns - len(percentage) - 1)}"
     return f"{percentage} |{gauge(share, cells, stream)}| {full_text}"
 

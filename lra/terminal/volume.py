@@ -26,7 +26,7 @@ def volume_of(argv: Sequence[str]) -> tuple[Volume, list[str]]:
     Raises:
         ConfigError: The arguments ask for two volumes, or for one together with a printing flag.
     """
-    end = argv.index("--") if "--" in argv else len(argv)
+    end = argv.index("--") if "--" in argv else len(argv)  # behind `--`, nothing is a flag
     words = [word for word in argv[:end] if word in FLAGS]
     rest = [word for word in argv[:end] if word not in FLAGS] + list(argv[end:])
     volumes = dict.fromkeys(FLAGS[word] for word in words)

@@ -33,6 +33,7 @@ def ahead(seconds: float) -> str:
 
 
 def _write_hours(minutes: int) -> str:
+    """Return hours and minutes as text; from 48 hours on, days and hours."""
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60:02} min"
     hours = minutes // 60

@@ -37,6 +37,7 @@ def propose(record: Record, step: Step) -> Record:
     for arm, study, trials in step.asked:
         name = record.column(arm, study)
         known = points[name]
+        # Trial n has the point n - 1, and trial 0, with the untuned options, has none.
         finished = [(known[trial.number - 1], trial) for trial in trials if trial.number]
         points[name] = known + _proposals(
             record.sampler, record.spaces[arm.model], finished,
@@ -118,5 +119,5 @@ def _optuna_value(dimension: Dimension, u: float) -> float | int:
 
 
 def _place(dimension: Dimension, proposed: float) -> float:
-    """Return the coordinate in [0, 1) of a value that Optuna proposed."""
+    """Return the coordinate in [0, 1) of a proposed number or index (the middle of its part)."""
     return (proposed + 0.5) / len(dimension.values) if dimension.values else min(proposed, 1 - 1e-9)

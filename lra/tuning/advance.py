@@ -115,7 +115,7 @@ def advance(record: Record, ended: Mapping[Words, TrialOutcome]) -> Step:
         for study in range(record.options.studies):
             cells, choices = len(step.trainings), len(step.choices)
             _advance(record, arm, study, ended, step)
-            if len(step.choices) == choices:
+            if len(step.choices) == choices:  # the arm has made no choice yet
                 step.later += size_of(record, arm, study) - (len(step.trainings) - cells)
     return step
 
@@ -129,7 +129,7 @@ def _advance(
     """
     options, done = record.options, list[Trial]()
     trials = [Trial(n, "", values, ()) for n, values in record.trials(arm, study).items()]
-    for share in [*options.rungs, None]:
+    for share in [*options.rungs, None]:  # None: the full length
         trials = [_at_rung(share, trial, arm, record.seeds(study)) for trial in trials]
         labels = {
             words: f"{record.name}/{study}/{trial.number}/{trial.rung}"
@@ -141,11 +141,11 @@ def _advance(
         if not labels.keys() <= ended.keys():
             return
         trials = [
-            trial._replace(outcomes=tuple(ended[each] for each in trial.trainings))
+            trial._replace(outcomes=tuple(ended[words] for words in trial.trainings))
             for trial in trials
         ]
         done += trials
-        if share is not None:
+        if share is not None:  # trial 0, with the untuned options, always goes on
             ranked = sorted((t for t in trials if t.number), key=lambda trial: trial.rank)
             survivors = {t.number for t in ranked[: math.ceil(options.keep * len(ranked))]}
             trials = [trial for trial in trials if not trial.number or trial.number in survivors]
@@ -202,7 +202,7 @@ def _at_rung(share: float | None, trial: Trial, arm: Arm, seeds: Sequence[int]) 
     if share is not None:
         steps = max(1, round(share * steps))
         until = (f"runner.until_step={steps}",)
-    keys = [outcome.cell.partition("-")[0] for outcome in trial.outcomes]
+    keys = [outcome.cell.partition("-")[0] for outcome in trial.outcomes]  # without fingerprints
     continued: list[Words] = [(f"runner.continues={key}",) for key in keys]
     continued = continued or [()] * len(seeds)
     trainings = tuple(
@@ -214,9 +214,14 @@ def _at_rung(share: float | None, trial: Trial, arm: Arm, seeds: Sequence[int]) 
 
 
 def size_of(record: Record, arm: Arm, study: int = 0) -> int:
-    """Return how many cells an arm will have in a study once the search is finished."""
+    """Return how many cells an arm will have in a study once the search is finished.
+
+    These are the trials that are alive at each rung and at full length, for each seed; the choice;
+    and the final trainings of the chosen and perhaps of the untuned options.
+    """
     options, cells = record.options, 0
     distinct = len(record.trials(arm, study)) - options.untuned
+    # Points with equal values make one trial; points that are not drawn yet count as distinct.
     alive = record.number(arm) - (len(record.points_of(arm, study)) - distinct)
     for _ in options.rungs:
         cells += alive + options.untuned
@@ -228,7 +233,7 @@ def size_of(record: Record, arm: Arm, study: int = 0) -> int:
 def scored_outcome(trials: Sequence[Trial]) -> TrialOutcome:
     """Return the first outcome with a score, or any if all trainings failed: it has the metric."""
     outcomes = [outcome for trial in trials for outcome in trial.outcomes]
-    return next((one for one in outcomes if one.score is not None), outcomes[0])
+    return next((outcome for outcome in outcomes if outcome.score is not None), outcomes[0])
 
 
 def table(chosen: ArmChoice) -> list[dict[str, Any]]:
@@ -261,9 +266,9 @@ def warnings(
     """
     space = record.spaces[arm.model]
     drawn = {trial.number: trial for trial in trials if trial.number}
-    for each in space:
+    for dimension in space:
         if chosen is not None and chosen.number:
-            yield from _edge(each, [*drawn.values()], chosen)
+            yield from _edge(dimension, [*drawn.values()], chosen)
     yield from foreseen(record, study)
     failed = [trial.number for trial in trials if trial.number and trial.failure is not None]
     if len(failed) > FAILED * len(drawn):
@@ -272,13 +277,14 @@ def warnings(
             f"{len(failed)} of {len(drawn)} trials failed: with a narrower range, you have "
             "more trials to choose from",
         )
-    for each in space:
-        if each.linear_range:
+    for dimension in space:
+        if dimension.linear_range:
+            option, low, high = dimension.option, dimension.low, dimension.high
             yield (
                 "linear_range",
-                f"{each.option} is searched on a linear scale from {each.low:g} to {each.high:g}, "
+                f"{option} is searched on a linear scale from {low:g} to {high:g}, "
                 "so that nearly all trials are within a factor of ten of the upper end; set "
-                f"{each.option}=tag(log, interval({each.low:g}, {each.high:g}))",
+                f"{option}=tag(log, interval({low:g}, {high:g}))",
             )
 
 
@@ -293,9 +299,9 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
             f"good; set search.final_seeds={fresh}".replace(" ,", ","),
         )
     unequal = {
-        "trials": {record.number(each) for each in record.arms},
-        "searched options": {len(record.spaces[each.model]) for each in record.arms},
-        "steps": {each.steps for each in record.arms},
+        "trials": {record.number(arm) for arm in record.arms},
+        "searched options": {len(record.spaces[arm.model]) for arm in record.arms},
+        "steps": {arm.steps for arm in record.arms},
     }
     if differing := [name for name, counts in unequal.items() if len(counts) > 1]:
         counts_text = " and ".join(
@@ -312,7 +318,7 @@ def finished_count(trials: Sequence[Trial]) -> int:
     return len({trial.number for trial in trials if trial.number} - failed)
 
 
-def _edge(each: Dimension, drawn: Sequence[Trial], chosen: Trial) -> Iterator[tuple[str, str]]:
+def _edge(dimension: Dimension, drawn: Sequence[Trial], chosen: Trial) -> Iterator[tuple[str, str]]:
     """Yield a warning if the chosen value of an option is the lowest or highest that was tried.
 
     The sentence proposes a wider range, and says how often chance alone has this result: if the
@@ -320,28 +326,28 @@ def _edge(each: Dimension, drawn: Sequence[Trial], chosen: Trial) -> Iterator[tu
     trials count as tried, so that a value next to failed ones is not at the edge. A lower end of 0
     counts as the limit of the option itself.
     """
-    if not each.numeric or 0 < len(each.values) < 3:
+    if not dimension.numeric or 0 < len(dimension.values) < 3:  # each of two values is at an edge
         return
-    text, value = chosen.values[each.option]
-    tried = [trial.values[each.option][1] for trial in drawn]
-    sound = [trial.values[each.option][1] for trial in drawn if trial.failure is None]
-    low, high = each.ends
+    text, value = chosen.values[dimension.option]
+    tried = [trial.values[dimension.option][1] for trial in drawn]
+    sound = [trial.values[dimension.option][1] for trial in drawn if trial.failure is None]
+    low, high = dimension.ends
     edges = {max(tried)} | ({min(tried)} if low != 0 else set())
     if value not in edges:
         return
     if value == max(tried):
         wider = f"choice(…, {high:g}, {2 * high:g})"
-        high = high * WIDER if each.log else high + (high - low)
+        high = high * WIDER if dimension.log else high + (high - low)
     else:
         wider = f"choice({low / 2:g}, {low:g}, …)"
-        low = low / WIDER if each.log else max(0.0, low - (high - low))
-    if not each.values:
+        low = low / WIDER if dimension.log else max(0.0, low - (high - low))
+    if not dimension.values:
         wider = f"interval({low:g}, {high:g})"
-        wider = f"{each.option}=" + (f"tag(log, {wider})" if each.log else wider)
+        wider = f"{dimension.option}=" + (f"tag(log, {wider})" if dimension.log else wider)
     chance = sum(tried_value in edges for tried_value in sound) / len(sound)
     yield (
         "at_the_edge",
-        f"{each.option}={text} of the best trial is at the edge of the tried values. In "
+        f"{dimension.option}={text} of the best trial is at the edge of the tried values. In "
         f"{100 * chance:.0f} % of searches, this happens although the option has no effect. Search "
         f"a wider range in a new sweep (sweep=NAME): {wider}",
     )

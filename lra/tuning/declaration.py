@@ -76,7 +76,7 @@ def declared_search(entries: Sequence[Composed]) -> Record:
 def options_of(entry: Composed) -> SearchOptions:
     """Return the options of an arm's search, typed. Raises ConfigError."""
     assert entry.searched is not None
-    names = {each.name for each in fields(SearchOptions)}
+    names = {option.name for option in fields(SearchOptions)}
     given = {k: v for k, v in entry.searched.options.items() if k in names}
     options: SearchOptions = make(SearchOptions, given, "search")
     return options
@@ -95,7 +95,7 @@ def _read_ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str
             family_ranges.setdefault(model, {})[option] = text
         else:
             params[key.removeprefix(OF_PARAMS)] = text
-    for option, text in chain(params.items(), *(each.items() for each in family_ranges.values())):
+    for option, text in chain(params.items(), *(texts.items() for texts in family_ranges.values())):
         check_word(word := f"{option}={text}")
         if word.startswith((*STEERING, "search.")):
             raise ConfigError(f"{word}: {IDLE}")
@@ -244,13 +244,13 @@ def _check_space(record: Record) -> None:
             raise ConfigError(f"{arm.title}: none of its options is searched; give one a range")
         if record.sampler != "grid":
             continue
-        for each in space:
-            if not each.values:
+        for dimension in space:
+            if not dimension.values:
                 raise ConfigError(
-                    f"{each.option}={each.text}: a grid needs single values, but this is an "
-                    "interval; list values, for example "
-                    f"choice({', '.join(each.at((n + 0.5) / 4)[0] for n in range(4))}), or set "
-                    "search=halton"
+                    f"{dimension.option}={dimension.text}: a grid needs single values, but this is "
+                    "an interval; list values, for example "
+                    f"choice({', '.join(dimension.at((n + 0.5) / 4)[0] for n in range(4))}), or "
+                    "set search=halton"
                 )
         if (points := record.number(arm)) > options.trials:
             raise ConfigError(
@@ -273,18 +273,18 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
         runs: Its arms, typed.
     """
     cases = [
-        (arm, run, each, value)
+        (arm, run, dimension, value)
         for arm, run in zip(record.arms, runs, strict=True)
-        for each in record.spaces[arm.model]
-        for value in (each.words if "." not in each.option else _find_ends(each))
+        for dimension in record.spaces[arm.model]
+        for value in (dimension.words if "." not in dimension.option else _find_ends(dimension))
     ]
-    words = [(*arm.words, f"{each.option}={value}") for arm, _, each, value in cases]
+    words = [(*arm.words, f"{dimension.option}={value}") for arm, _, dimension, value in cases]
     tasks: dict[str, Task] = {}
-    for (_, run, each, _), entry in zip(cases, composed(words, record.place), strict=True):
-        other, where = typed(entry.config, tasks), f"{each.option}={each.text}"
+    for (_, run, dimension, _), entry in zip(cases, composed(words, record.place), strict=True):
+        other, where = typed(entry.config, tasks), f"{dimension.option}={dimension.text}"
         way_out = (
-            "to compare values, list them, so that each is tuned separately: "
-            f"{each.option}={','.join(_find_ends(each))}"
+            "to compare values, list them, so that each becomes an arm: "
+            f"{dimension.option}={','.join(_find_ends(dimension))}"
         )
         if other.model != run.model:
             raise ConfigError(f"{where}: a search tunes each model by itself; {way_out}")
@@ -294,7 +294,7 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
                 f"{where}: this changes the data of task={run.task_name}, and a search compares "
                 f"scores on the same validation examples; {way_out}"
             )
-        group, _, name = each.option.partition(".")
+        group, _, name = dimension.option.partition(".")
         idle_names = {"task": run.task.incidental, "runner": run.runner.incidental}.get(
             group, frozenset()
         )
@@ -302,9 +302,10 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
             raise ConfigError(f"{where}: {IDLE}")
 
 
-def _find_ends(each: Dimension) -> tuple[str, str]:
-    """Return the texts of the first and the last value of a range."""
-    return each.at(0.0)[0], each.at(1 - 1e-9)[0]
+def _find_ends(dimension: Dimension) -> tuple[str, str]:
+    """Return the texts of the first and the last value of a range, whose coordinates are [0, 1)."""
+    (first, _), (last, _) = dimension.at(0.0), dimension.at(1 - 1e-9)
+    return first, last
 
 
 def _data_key(run: Run) -> tuple[Any, ...]:

@@ -79,7 +79,7 @@ class GrowingSearch:
     def sweep(self) -> Sweep:
         """Return the sweep of all cells that are known by now."""
         while True:
-            ended = {w: each.outcome for w, each in self._known.items() if each.outcome}
+            ended = {words: t.outcome for words, t in self._known.items() if t.outcome}
             before, self.step = self.step, advance(self.record, ended)
             if self.step.asked:
                 self.record = propose(self.record, self.step)
@@ -158,7 +158,7 @@ class GrowingSearch:
 
     def chosen(self, chosen: ArmChoice) -> Composed:
         """Return the configuration of the options that were chosen."""
-        name = (*chosen.words, f"seed={chosen.study}")
+        name = (*chosen.words, f"seed={chosen.study}")  # one seed, of no trial, for each study
         if name not in self._known:
             self._compose([name])
         return self._known[name].entry
@@ -199,7 +199,7 @@ class GrowingSearch:
             )
         except (Uncounted, Unsupported):
             return cost
-        return {**cost, "multiply_adds": count * products / 2}
+        return {**cost, "multiply_adds": count * products / 2}  # each is two operations
 
     def _read(self, sweep: Sweep) -> bool:
         """Read the results of trials that have ended since the last call; return if any has."""
@@ -221,6 +221,7 @@ class GrowingSearch:
 
 
 def _is_same(step: Step, before: Step) -> bool:
+    """Return whether two steps have the same cells."""
     return step.trainings == before.trainings and len(step.choices) == len(before.choices)
 
 

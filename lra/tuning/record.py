@@ -59,7 +59,7 @@ class SearchOptions:
         check_least(1, trials=self.trials, studies=self.studies, parallel=self.parallel)
         check_least(0, draw=self.draw)
         for name, seeds in (("seeds", self.seeds), ("final_seeds", self.final_seeds)):
-            if len({*seeds}) < len(seeds) or any(not 0 <= one < STUDY_SEEDS for one in seeds):
+            if len({*seeds}) < len(seeds) or any(not 0 <= seed < STUDY_SEEDS for seed in seeds):
                 raise ValueError(
                     f"{name}: got {seeds}; wanted different whole numbers from 0 to "
                     f"{STUDY_SEEDS - 1}, because each further study adds {STUDY_SEEDS} to its seeds"
@@ -126,7 +126,7 @@ class Record:
         """Return how many trials an arm will have, without the untuned one."""
         if self.sampler != "grid":
             return self.options.trials
-        return math.prod(len(each.values) for each in self.spaces[arm.model])
+        return math.prod(len(option.values) for option in self.spaces[arm.model])
 
     def trials(self, arm: Arm, study: int) -> dict[int, Values]:
         """Return the values of each trial whose point is known, by number; 0 is the untuned one.
@@ -168,6 +168,7 @@ class Record:
         # More points add rows, and more options add coordinates: what is known stays unchanged.
         for study in range(self.options.studies):
             known = {(name := self.column(arm, study)): points.get(name, []) for arm in self.arms}
+            # Enough known points have a coordinate for every option.
             if all(sum(len(point) >= columns for point in old) >= first for old in known.values()):
                 continue  # scipy.stats takes most of a second to import
             new = draw_points("halton" if adaptive else self.sampler, columns, first,
@@ -188,10 +189,11 @@ class Record:
         old, new = asdict(before.options), asdict(self.options)
         for_model = {**before.for_model, **self.for_model}
         stored, declared = (
-            {"sampler": each.sampler, "arguments": " ".join(each.fixed), "params": each.params}
-            | {name: value for name, value in asdict(each.options).items() if name not in GROWING}
-            for each in (before, self)
+            {"sampler": side.sampler, "arguments": " ".join(side.fixed), "params": side.params}
+            | {name: value for name, value in asdict(side.options).items() if name not in GROWING}
+            for side in (before, self)
         )
+        # A later command may add a family, but must not change the ranges of a stored one.
         stored["for_model"], declared["for_model"] = {**for_model, **before.for_model}, for_model
         if not {*old["final_seeds"]} <= {*new["final_seeds"]}:
             stored["final_seeds"], declared["final_seeds"] = old["final_seeds"], new["final_seeds"]
@@ -255,13 +257,13 @@ def read_record(root: Path, name: str) -> Record | None:
 def _parse_record(content: Mapping[str, Any], name: str) -> Record:
     """Return the record in the content of a file. Raises ValueError if it is damaged."""
     typed_object(content, _TYPES)
-    fields = {each: content[each] for each in Record.__dataclass_fields__}
+    fields = {key: content[key] for key in Record.__dataclass_fields__}
     fields["options"] = make(SearchOptions, content["options"], "options")
     arms = [typed_object(arm, _ARM) for arm in content["arms"]]
     fields["arms"] = tuple(
-        Arm(**{**{each: arm[each] for each in _ARM}, "words": (*arm["words"],)}) for arm in arms
+        Arm(**{**{key: arm[key] for key in _ARM}, "words": (*arm["words"],)}) for arm in arms
     )
-    fields |= {each: tuple(content[each]) for each in ("fixed", "steering")}
+    fields |= {key: tuple(content[key]) for key in ("fixed", "steering")}
     record = Record(**fields)
     if record.name != name:
         raise ValueError(f"name: got {short(record.name)}; wanted {name}")
@@ -271,7 +273,7 @@ def _parse_record(content: Mapping[str, Any], name: str) -> Record:
         raise ValueError(f"options: got {many:,} trials in all studies; wanted at most {MOST:,}")
     check_least(1, arms=len(record.arms), steps=min((arm.steps for arm in record.arms), default=1))
     for point in chain.from_iterable(record.points.values()):
-        for place in point:
-            check_share(point=place)
+        for coordinate in point:
+            check_share(point=coordinate)
     record.spaces  # noqa: B018  parses every range, and so raises for a malformed one
     return record

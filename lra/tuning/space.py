@@ -65,6 +65,7 @@ class Dimension:
             value = self._find_shortest(u)
             return repr(value), value
         if self.log:
+            # Half a number beyond the ends, so that rounding gives the ends their full share.
             whole = round(self._spread(u, self.low - 0.5, self.high + 0.5))
         else:
             whole = math.floor(self.low + u * (self.high - self.low + 1))
@@ -176,7 +177,7 @@ def draw_points(sampler: str, columns: int, number: int, seeds: Sequence[int]) -
 
 def grid_points(dimensions: Sequence[Dimension], shared: int) -> list[list[float]]:
     """Return the points of a grid; the first `shared` dimensions change fastest between points."""
-    order = [*dimensions[shared:], *dimensions[:shared]]
+    order = [*dimensions[shared:], *dimensions[:shared]]  # `product` varies the last one fastest
     sizes = [len(dimension.values) for dimension in order]
     indices = product(*(range(size) for size in sizes))
     points = [[(k + 0.5) / n for k, n in zip(index, sizes, strict=True)] for index in indices]

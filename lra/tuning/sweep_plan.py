@@ -66,7 +66,7 @@ def _transfer(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
     growing = GrowingSearch.stored(root, name)
     if growing is None:
         raise ConfigError(f"{where}: {root} has no search of this name")
-    growing.sweep()
+    growing.sweep()  # reads the stored rows, from which the choices follow
     for entry in entries:
         for argument in entry.overrides:
             check_word(argument)
