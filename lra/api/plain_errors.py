@@ -70,6 +70,7 @@ def plainly(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def call_plainly(*args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `function` in this way."""
         __tracebackhide__ = True  # IPython and pytest hide this frame
         try:
             invalidate_caches()  # a notebook may have written a package just now

@@ -48,6 +48,7 @@ class Search:
         return self.done.rows
 
     def _read(self) -> "Searches":
+        """Return the trials and choices that the rows contain."""
         from lra.reports.tables.searches import Searches
 
         with styled_rows(self.rows, None) as frame:

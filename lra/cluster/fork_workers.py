@@ -41,6 +41,7 @@ def run_in_forks(count: int, one: Callable[[int], int]) -> int:
     stopped = 0
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        """Pass a signal on to all forks."""
         nonlocal stopped
         # Forks get SIGTERM, also after Ctrl-C, and the exit code says so.
         stopped = signal.SIGTERM if number == signal.SIGINT else number
@@ -86,6 +87,7 @@ def _say(words: str) -> None:
 
 
 def _flush() -> None:
+    """Write out what is printed, as far as the streams can be written."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -53,6 +53,7 @@ def machine(*, alone: bool, waiting: Callable[[], None]) -> Iterator[str]:
     announced = False
 
     def wait() -> None:
+        """Sleep before the next look; the first time, call `waiting` before."""
         nonlocal announced
         if not announced:
             waiting()

@@ -324,7 +324,7 @@ def _make_entry(
     row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]
 ) -> PlanEntry:
     """Return an entry of the index from its row, which names some values by their numbers."""
-    key, fingerprint, kind, need, trainings, shorter, data, *place = row
+    key, fingerprint, kind, need, trainings, shorter, data, *place = row  # most are numbers
     if not _KEY.fullmatch(key) or not _KEY.fullmatch(index["fingerprints"][fingerprint]):
         raise BadPlan(f"the plan has {key!r:.80}, which is no key of a run: {SUBMIT_AGAIN}")
     runner, turn, timed = index["kinds"][kind]

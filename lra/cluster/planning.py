@@ -144,6 +144,7 @@ class PlanFile:
     """The file of a plan's cells while it is written: equal parts are written once."""
 
     def __init__(self) -> None:
+        """Begin with no lines; equal parts are found by their text, the same ones more quickly."""
         self.data = bytearray()
         self._by_text: dict[str, FilePlace] = {}
         self._by_object: dict[int, tuple[object, FilePlace]] = {}
@@ -165,6 +166,7 @@ class PlanFile:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         if text not in self._by_text:
             self._by_text[text] = self.add(text)
+        # The value itself is stored, too: its number could otherwise be given to another object.
         self._by_object[id(value)] = value, self._by_text[text]
         return self._by_text[text]
 

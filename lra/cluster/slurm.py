@@ -129,9 +129,10 @@ class SlurmEngine:
         faults: list[str] = []
 
         def collect(check: Callable[..., Any], *arguments: Any) -> Any:
+            """Return what a check returns, or None and its fault in `faults`."""
             try:
                 return check(*arguments)
-            except ConfigError as error:  # the next checks are made, too
+            except ConfigError as error:
                 faults.append(str(error))
 
         partitions = collect(site.partition, self.partition) or []

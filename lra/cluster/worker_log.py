@@ -32,6 +32,7 @@ class WorkerLog(io.TextIOBase, TextIO):
     """A stream whose lines go into a file and, if there is one, to another stream."""
 
     def __init__(self, path: Path, echo: TextIO | None = None) -> None:
+        """Take the path of the file, which is opened at the first line, and another stream."""
         make_folder(path.parent)
         self.path, self.echo = path, echo
         self._handler = _Quiet(

@@ -89,6 +89,7 @@ class Composer:
         """Return the part `hydra` of a configuration: of one run, or of a sweep with all values."""
         parsed = [self.parse(word) for word in self.in_place(words)]
         single = [word for word in parsed if not word.is_sweep_override()]
+        # `asked` goes to Hydra; the names in `plain`, by group, are only noted in its list below.
         asked, plain = self._split_choices([word for word in single if self._chooses_file(word)])
         key = (*self.of_hydra, *asked)
         if key not in self.files.own_parts:

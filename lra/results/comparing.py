@@ -120,7 +120,7 @@ def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     parts = {part for argument in words for part in (argument, *argument.split())}
     known = frame[(frame["baseline"] != "") & (frame["status"] == "ok") & frame["step"].isna()]
     trained = frame[(frame["baseline"] == "") & (frame["status"] == "ok") & frame["step"].isna()]
-    seeds = trained[trained["runner"] == "train"].drop_duplicates([*place, "seed"])
+    seeds = trained[trained["runner"] == "train"].drop_duplicates([*place, "seed"])  # one row each
     means = known.groupby(["baseline", *place], dropna=False)["value"].mean().reset_index()
     records = []
     for row in seeds.drop(columns=["value", "baseline"]).merge(means, on=place).to_dict("records"):
@@ -214,7 +214,7 @@ def _after_search(
     tuned_cells = {c for c, labels in zip(trained["cell"], trained["labels"], strict=True)
               if "tuned" in labels}  # fmt: skip
     searching = {*trained["cell"][trained["runner"] == RUNNER]}
-    if not searching | tuned_cells:
+    if not searching | tuned_cells:  # neither a search nor its final trainings are stored
         if untuned:
             raise ConfigError(
                 "untuned: these results contain no search; without this argument, a name stands "

@@ -183,14 +183,14 @@ class Forecaster:
         needs: dict[str, int] = {}
         for part, cost in costs:
             needs[part.name] = max(needs.get(part.name, 0), cost.need_bytes + process)
-        need = needs.pop(OWN)
+        need = needs.pop(OWN)  # of the run's model; what is left are references
         reference = max(needs, key=needs.__getitem__, default="")
         seconds = [
             part.times * shares.get(part.name, 1.0) * one_pass
             for (part, _), one_pass in zip(costs, pass_seconds, strict=True)
         ]
         total = START_S + sum(seconds)
-        first, stages = passes[0], _count_stages(passes)
+        first, stages = passes[0], _count_stages(passes)  # evaluations follow the stages
         steps = sum(p.times for p in passes[:stages])
         remarks = [_remark_on_length(run, first), *(p.unknown for p in passes[stages : stages + 1])]
         _, first_cost = costs[0]

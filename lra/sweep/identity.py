@@ -154,6 +154,7 @@ def _backbone_parts(backbone: Any, rate: Rate) -> Parts:
 
 
 def _optim_parts(optim: Any) -> Parts:
+    """Return the options of the optimiser."""
     described = plain(optim)
     return described, _changed_options(type(optim), described)
 

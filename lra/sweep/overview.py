@@ -59,7 +59,7 @@ def overview(sweep: Sweep) -> Iterator[str]:
         state, why = states[cell.key]
         if cell.key in expected:
             state, takes = _expect(expected[cell.key])
-            why += takes and f"; {takes}"
+            why += takes and f"; {takes}"  # "" stays ""
         protocol = str(planned.run.config["protocol"])
         under = "" if protocol == NONE else f", protocol {protocol}"
         yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{under}{why and f': {why}'}"

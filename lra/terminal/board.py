@@ -141,6 +141,7 @@ class ProgressBoard:
                 self.region.clear()
 
     def _tick_repeatedly(self) -> None:
+        """Call `tick` every `LOOK_S` seconds until the `with` block ends."""
         while not self._over.wait(LOOK_S):
             with suppress(OSError, ValueError):  # if the reader is gone, the main thread raises
                 self.tick()

@@ -76,6 +76,7 @@ def still_running(what: str, *, first_s: float = AGAIN_S, piped: bool = True) ->
     prints = speaking and (piped or sys.stderr.isatty())
 
     def print_lines() -> None:
+        """Print lines until the block has ended; `over.wait` then returns True."""
         wait = first_s
         while prints and not over.wait(wait):
             with suppress(OSError, ValueError):  # stderr may be closed

@@ -70,7 +70,7 @@ def _proposals(
     for point, trial in before:
         params = {
             dimension.option: _optuna_value(dimension, u)
-            for dimension, u in zip(space, point, strict=False)
+            for dimension, u in zip(space, point, strict=False)  # a point may have more coordinates
         }
         # A failed trial counts as the worst one.
         value = worst if trial.score is None else trial.score

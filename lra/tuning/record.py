@@ -177,6 +177,7 @@ class Record:
                 paired = [
                     [*old, *point[len(old) :]] for old, point in zip(old_points, new, strict=False)
                 ]
+                # The rest of the longer list: points that were known, or points that are new.
                 points[name] = [*paired, *old_points[len(new) :], *new[len(old_points) :]]
         return replace(self, points=points)
 
