@@ -9,9 +9,9 @@ from lra.terminal import streams as standard_streams
 
 def main() -> None:
     """Run the command line, and end this process with its exit code."""
-    garbage.seldom()
+    garbage.seldom()  # Python collects garbage less often, which makes lra faster
     try:
-        standard_streams.settle()
+        standard_streams.settle()  # makes closed or full streams safe
         from lra import cli
 
         cli.alone = True

@@ -170,9 +170,7 @@ class Claiming:
     def _claim(self, place: int, *, again: bool = False) -> ClaimedCell | None:
         """Claim a cell and check under the claim that it is still to be run.
 
-        Args:
-            place: of the cell.
-            again: whether it is a complete training that is run again for its weights.
+        With `again`, it is a complete training that is run again for its lost weights.
         """
         entry, title = self.plan.entries[place], self.plan.title(place)
         check_named(self.plan.record(place)["config"]["plugins"])
@@ -182,9 +180,9 @@ class Claiming:
             return None
         with ExitStack() as on_return:
             on_return.callback(claim.release)
-            self.store.see_anew(entry.key)
-            # Another worker may have done it just before the claim.
-            if self._lost_weights(place) if again else not self.is_over(place):
+            self.store.see_anew(entry.key)  # another worker may have done it just before the claim
+            still_to_do = self._lost_weights(place) if again else not self.is_over(place)
+            if still_to_do:
                 planned = self._load_planned(place)
                 planned.again = again
                 if again or not is_done(planned, self.store):

@@ -34,7 +34,7 @@ def run_in_forks(count: int, one: Callable[[int], int]) -> int:
     isolate.prepare(*PRELOAD, fork=True)
     for name in IMPORTED:
         importlib.import_module(name)
-    forked_server.share_tracker()
+    forked_server.share_tracker()  # one resource tracker of `multiprocessing` for all forks
     gc.collect()
     gc.freeze()  # forks share memory as long as no collection writes into it
     running: dict[int, int] = {}

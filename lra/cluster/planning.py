@@ -234,7 +234,7 @@ def _join_former(
     try:
         before = StoredPlan(folder)
     except BadPlan as error:
-        reason = str(error).split(": ")[0]
+        reason = str(error).split(": ")[0]  # without what the user could do
         say(f"{reason}: the plan is rewritten with only the runs of this command; {OTHERS}")
         return None, [*new]
     keys = {record["key"] for record in new}

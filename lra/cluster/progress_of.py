@@ -274,10 +274,8 @@ def _progress(state: Mapping[str, Any]) -> str:
 def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
     """Yield the lines that `lra watch` prints about a sweep.
 
-    Args:
-        standing: How far it is.
-        titles: The names of its cells, by key.
-        most: How many running cells, and how many kinds of failures, are listed.
+    `titles` are the names of cells by key. At most `most` running cells, and as many kinds of
+    failures, are listed. A host is omitted if the name of the worker begins with it.
     """
     share = standing.done / max(1, standing.total)
     running, waiting = len(standing.running), standing.left - len(standing.running)
@@ -320,7 +318,7 @@ def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Ite
 
 
 def worker_lines(standing: Standing, most: int) -> Iterator[str]:
-    """Yield a line for each worker: what it does, and what it has done."""
+    """Yield a line for each worker: what it does, has done, and its host if the name lacks it."""
     now, this_host = time.time(), socket.gethostname()
     for state in standing.workers[:most]:
         endings = ", ".join(f"{count} {status}" for status, count in state["endings"].items())

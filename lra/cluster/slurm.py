@@ -307,7 +307,7 @@ class SlurmEngine:
         """Raise ConfigError for an account or QOS that this user does not have."""
         accounts, qos = site.accounts_and_qos()
         for name, value, known in (("account", self.account, accounts), ("qos", self.qos, qos)):
-            if value is not None and known and value not in known:
+            if value is not None and known and value not in known:  # []: SLURM names none
                 like = near(value, known)
                 hint = f": did you mean {like[0]!r}?" if like else "."
                 raise ConfigError(
@@ -328,7 +328,7 @@ class SlurmEngine:
         executor = _executor(plan / OUTPUTS, python)
         parameters = self._parameters(group, partitions, _job_name(f"{plan.name}-WORD"))
         executor.update_parameters(**parameters, array_parallelism=count)
-        if count > 1:
+        if count > 1:  # submitit then writes an array of jobs
             executor.parameters["map_count"] = count
         text = executor._make_submission_file_text(executor._submitit_command_str, "0")
         command = f"{python} -m lra work {plan} --group {group.name} --workers 1"

@@ -124,7 +124,7 @@ class Worker:
             f"worker {self.options.name} starts on the sweep {self.plan.sweep}, which has "
             f"{len(self.plan.entries):,} runs; results are in {self.plan.root}"
         )
-        for line in self.store.strangers(remove=True):
+        for line in self.store.strangers(remove=True):  # claims that were copied with the folder
             self.say(line)
         ended = 1
         log_handler = _ToLog(self)
@@ -194,7 +194,7 @@ class Worker:
             self.since, self.waits = time.monotonic(), FIRST_S
         if (why := self._reason_to_end(idle_s)) is not None:
             self.say(why)
-            fault = self.claiming.torn or self.claiming.unnamed
+            fault = self.claiming.torn or self.claiming.unnamed  # why a cell was set aside
             self.why = "" if fault is None else str(fault)
             return 0 if fault is None else 2
         time.sleep(self.waits)

@@ -45,6 +45,7 @@ def main(argv: list[str]) -> int:
         raise CommandError(
             f"--yes removes one kind of files: give it, as in lra clean {'|'.join(KINDS)} --yes"
         )
+    # The default folder may be absent, as data are elsewhere.
     if arguments.results != Path("results") and not arguments.results.is_dir():
         raise FileNotFoundError(
             f"there is no results folder {arguments.results.resolve()}; set its path by "

@@ -175,7 +175,7 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     from lra.tasks.data.stored_task import StoredTask
     from lra.tasks.task import remarks_of
 
-    sweep(data_root())
+    sweep(data_root())  # removes the files that killed processes left
     print(f"{task.spec.name}, source {_describe_source(task)}, under {data_root()}", flush=True)
     task.prepare()
     spec = task.spec

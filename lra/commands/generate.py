@@ -224,7 +224,7 @@ def speller(run: Run, key: str) -> Spells:
             f"run {key} was trained on {run.task_name}, whose tokens are not text. Choose a "
             "training on a task such as text8, enwik8, pg19 or wikitext103"
         )
-    if run.task.spec.tokenizer:
+    if run.task.spec.tokenizer:  # it is learned from the data
         run.task.prepare()
     return run.task
 

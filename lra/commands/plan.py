@@ -128,7 +128,7 @@ def _forecast_lines(
         groups.setdefault(repr((columns, shape)), []).append(planned)
     for group in groups.values():
         to_do = [planned for planned in group if planned.cell.key in waiting_keys]
-        forecast = forecaster.of((to_do or group)[0])
+        forecast = forecaster.of((to_do or group)[0])  # the others have the same one
         yield _make_forecast_line(group, len(group) - len(to_do), forecast, sweep)
 
 

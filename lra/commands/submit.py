@@ -217,7 +217,7 @@ def _submit_sweep(
     stored_plan_lines = [*_describe_stored_plan(sweep)]
     if growing is not None:
         growing.keep()
-    enter(sweep.name, sweep.planned, store)
+    enter(sweep.name, sweep.planned, store)  # stores which runs belong to the sweep
     complete = clear_leftovers(sweep.planned, waiting, store)
     more = {"words": list(words), "report": report, "wait_s": engine.engine.wait_s}
     plan = write(

@@ -30,7 +30,7 @@ def name_plugins(plugins: Collection[str]) -> None:
     or in a call from Python. Results may come from anybody, so never call it with a name from them.
     """
     if plugins:
-        see("")
+        see("")  # the current folder
         _named.update(plugins)
 
 

@@ -151,6 +151,7 @@ def _check_part(name: str, value: Any) -> None:
         node: Any = value
         for part in rest:
             node = node.get(part, {}) if isinstance(node, Mapping) else {}
+        # A model has a mixer or a stack; the other one is {} here.
         if isinstance(node, Mapping) and (group not in ("model.mixer", "model.stack") or node):
             _check_keys(node, keys, f"{group}.")
     if name in ("model", "report"):

@@ -53,7 +53,7 @@ def execute(entries: Sequence[Composed], *, volume: Volume = Volume.normal) -> E
             print(line)
         return ExecutedSweep(0, sweep, SweepOutcome())
     logger = SweepLogger(sweep, agent_run(sweep))
-    if line := unheard(sweep):
+    if line := unheard(sweep):  # an agent of W&B waits for a score in vain
         print(line, file=sys.stderr)
     for line in growing.warned() if growing else ():
         print(line, file=sys.stderr)

@@ -65,10 +65,10 @@ def _execute(
 ) -> SweepOutcome:
     """Do the work of `execute`, whose arguments it has."""
     store = sweep.store
-    enter(sweep.name, sweep.planned, store)
+    enter(sweep.name, sweep.planned, store)  # stores which cells belong to the sweep
     waiting = not_done(sweep.planned, store)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
-    foreign_claims = store.strangers(remove=True)
+    foreign_claims = store.strangers(remove=True)  # of a folder of which this one is a copy
     complete = clear_leftovers(sweep.planned, waiting, store)
     board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
     for line in foreign_claims:
@@ -200,7 +200,7 @@ class MemoryPlan:
                         "command later",
                     )
                     continue
-                store.see_anew(cell.key)
+                store.see_anew(cell.key)  # another host may have stored its rows a moment ago
                 gone = planned.again and missing_weights(cell, store) is not None
                 if is_done(planned, store) and not gone:
                     self._leave(cell, "another sweep has just finished this run", Status.ok)

@@ -15,6 +15,6 @@ PRELOAD = (
 
 def ready(volume: Volume) -> None:
     """Set how much is printed, and what the fork server imports. Call it before importing torch."""
-    yield_processors()
+    yield_processors()  # on a busy machine, idle threads of PyTorch will sleep
     progress.speaking = volume is not Volume.quiet
     isolate.prepare(*PRELOAD)

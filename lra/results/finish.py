@@ -53,7 +53,7 @@ def finish(
     print()
     for cell in sweep.cells if len(sweep.cells) == 1 else ():
         for number, line in enumerate(score_lines(cell, sweep.store.rows_of(cell), sweep.store)):
-            print(f"{'' if number else 'score':13} {line}")
+            print(f"{'' if number else 'score':13} {line}")  # the first line has the label
         print(f"details       lra show {cell.key}{in_results(sweep.root)}")
         print(f"rows          {sweep.store.cell_folder(cell.key)}")
     for label, suffixes in (("tables", (".md",)), ("figures", (".png",)), ("page", (".html",))):

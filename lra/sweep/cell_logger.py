@@ -65,11 +65,8 @@ def logging_cell(
 ) -> Iterator[Callable[[object], None]]:
     """Yield a function that sends a message of a cell to its parent and to its dashboard.
 
-    If the cell has several processes, only the first one (RANK 0) writes to the dashboard.
-
-    Args:
-        logged: the cell with its dashboard; None: it has no dashboard.
-        send: sends a message to the parent process.
+    `send` does the first; a cell without a dashboard has `logged` None. If the cell has several
+    processes, only the first one (RANK 0) writes to the dashboard.
     """
     if logged is None or os.environ.get("RANK", "0") != "0":
         yield send
@@ -85,7 +82,7 @@ def logging_cell(
     except BaseException as error:
         writer.take(_end_of_error(error))
         raise
-    writer.take(_End({}, 0))
+    writer.take(_End({}, 0))  # no error: nothing to add, and exit code 0
 
 
 def numbers(message: Progress) -> dict[str, float]:
@@ -184,7 +181,7 @@ class _Writer:
         cell, sweep = self.logged.cell, self.logged.target.sweep
         if not self.rows:
             return {}
-        rows = [row(cell, measured, created="") for measured in self.rows]
+        rows = [row(cell, measured, created="") for measured in self.rows]  # the time is unused
         cells = {cell.key: {"identity": cell.identity, "config": cell.config}}
         (plan,) = plan_runs(rows, sweep=sweep, cells=cells)
         return plan.summary

@@ -43,6 +43,8 @@ def _write_hours(minutes: int) -> str:
 def cell_facts(message: Progress, *, age_s: float, phase_s: float) -> list[Fact]:
     """Return the facts about a running run: phase, count, loss, learning rate, speed, time left.
 
+    The number of each is its rank: a line that is too long loses the highest first (`join_facts`).
+
     Args:
         message: The last message that the run sent.
         age_s: Seconds since the message arrived.

@@ -76,7 +76,7 @@ def declared_search(entries: Sequence[Composed]) -> Record:
 def options_of(entry: Composed) -> SearchOptions:
     """Return the options of an arm's search, typed. Raises ConfigError."""
     assert entry.searched is not None
-    names = {option.name for option in fields(SearchOptions)}
+    names = {option.name for option in fields(SearchOptions)}  # the ranges are read elsewhere
     given = {k: v for k, v in entry.searched.options.items() if k in names}
     options: SearchOptions = make(SearchOptions, given, "search")
     return options
@@ -110,7 +110,8 @@ def _read_ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str
 def _check_mapping(node: Any, where: str) -> Mapping[str, Any]:
     """Return a mapping from options, or from models, to ranges. Raises ConfigError for others."""
     if not isinstance(node, Mapping):
-        keys = "models to options" if where == OF_MODEL[:-1] else "options to ranges"
+        is_by_model = where == OF_MODEL[:-1]  # without the dot
+        keys = "models to options" if is_by_model else "options to ranges"
         raise ConfigError(f"{where}: got {quote(node)}; wanted a mapping from {keys}, or {{}}")
     return node
 
@@ -178,7 +179,7 @@ def _composed_value(entry: Composed, option: str, model: str) -> Any:
                 "choice(64,128)'"
             )
         node = node[part]
-    return node.get("name") if isinstance(node, Mapping) else node
+    return node.get("name") if isinstance(node, Mapping) else node  # a group: its choice
 
 
 def _check_run(run: Run, options: SearchOptions) -> None:

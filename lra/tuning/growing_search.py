@@ -77,7 +77,10 @@ class GrowingSearch:
         self.kept = True
 
     def sweep(self) -> Sweep:
-        """Return the sweep of all cells that are known by now."""
+        """Return the sweep of all cells that are known by now.
+
+        Rows that were just read can make more cells known: the loop ends when no result is new.
+        """
         while True:
             ended = {words: t.outcome for words, t in self._known.items() if t.outcome}
             before, self.step = self.step, advance(self.record, ended)
