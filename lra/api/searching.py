@@ -192,7 +192,7 @@ def _write_range(option: str, given: Any) -> str:
         return f"range({given.start},{given.stop},{given.step})"
     if isinstance(given, list):
         return f"choice({','.join(value_text(value, option) for value in given)})"
-    ends = given[-2:] if isinstance(given, tuple) else ()
+    ends = given[-2:] if isinstance(given, tuple) else ()  # "log" may come before them
     numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
     if len(ends) == 2 and numbers and given[:-2] in ((), ("log",)):
         interval = f"interval({value_text(ends[0], option)}, {value_text(ends[1], option)})"

@@ -48,7 +48,10 @@ def report_once(
 
 
 def lacking_report(plan: StoredPlan) -> str:
-    """Return in words what is not yet written of a complete sweep; "" if everything is."""
+    """Return in words what is not yet written of a complete sweep; "" if everything is.
+
+    The file `DONE` names the plan, by its time, of which everything was written.
+    """
     with suppress(OSError, ValueError, KeyError):
         if typed_object(read_json(plan.folder / DONE), {})["plan"] == plan.head["made"]:
             return ""
@@ -64,6 +67,7 @@ def _write_report(plan: StoredPlan, logger: SweepLogger, out: TextIO) -> None:
     choice = plan.head["report"]
     sweep = plan.listed([plan.cell(place) for place in range(len(plan.entries))])
     logger.sweep = sweep
+    style, _ = read_style(choice["style"])  # `lra submit` has printed the remarks on it
     with redirect_stdout(out):
-        finish(sweep, choice["write"], read_style(choice["style"])[0], multirun=True)
+        finish(sweep, choice["write"], style, multirun=True)
         tell_runs(logger, ran=True)

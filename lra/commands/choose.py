@@ -153,6 +153,7 @@ def _format_family(line: dict[str, Any], notes: _Notes, *, length: float) -> dic
     """
     ratio, fits, reach = line["time_ratio"], line["fits"] is not False, line["reach"]
     ratio_text = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+    # A paper without a number for a family says that it failed.
     paper = _format_known(line["paper_score"], lambda score: f"{score:.1f}")
     memory = _format_known(line["memory_bytes"], lambda n: f"{n / 2**30:.2f}{'' if fits else '!'}")
     return {

@@ -149,6 +149,7 @@ def _make_forecast_line(
     first, runs_left = group[0], len(group) - complete
     columns, seconds = first.cell.columns, forecast.seconds
     hours = None if seconds is None else seconds / HOUR
+    # None: the time of the runs that are left is unknown.
     hours_to_do = 0.0 if not runs_left else None if hours is None else runs_left * hours
     on_gpu = first.run.hardware.device is Device.cuda
     # The title of a run in its sweep is the general title, then the options that differ.

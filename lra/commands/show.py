@@ -225,7 +225,7 @@ def published_line(labels: Mapping[str, str]) -> str:
 
 
 def main_rows(rows: Rows, model: str, room: int) -> Iterator[str]:
-    """Yield a table of final rows in at most `room` lines, scores first.
+    """Yield a table of final rows in at most `room` lines: scores, then metrics with few rows.
 
     Rows of training steps and labels that all final rows share are omitted; `model` is the run's.
     """

@@ -209,7 +209,7 @@ def _describe_missing(asked: str, module_name: str, error: ModuleNotFoundError) 
         error: The error of the import.
     """
     absent = error.name or ""
-    if not f"{module_name}.".startswith(f"{absent}."):
+    if not f"{module_name}.".startswith(f"{absent}."):  # another module, which this one imports
         hint = ""
         if absent.split(".")[0] in OURS:
             hint = f"; a module of lra is imported as {imported_name(absent)}"

@@ -73,7 +73,7 @@ def _write_document(composer: Composer, flags: argparse.Namespace, words: Sequen
     """Return the configuration of one run, or the part that `flags` choose, as YAML."""
     config = composer.whole(words, _compose_run(composer, words))
     HydraConfig.instance().set_config(config)  # needed to resolve `${hydra:...}`
-    OmegaConf.set_readonly(config.hydra, None)
+    OmegaConf.set_readonly(config.hydra, None)  # otherwise nothing in it could be resolved
     if flags.resolve:
         OmegaConf.resolve(config)
     if flags.cfg != "all":

@@ -103,6 +103,7 @@ def resolve(
             f"got {mixer!r}; wanted a name of `lra list models`, or a class as in {example}"
         )
     package = class_path.partition(".")[0]
+    # A class outside lra is in a package of the user.
     packages = [*plugins] if package in (*ROOMS, TOP) else [*plugins, package]
     name_plugins(packages)  # the user typed the name of the package, so lra may import it
     mixer_class = locate(class_path, packages)

@@ -72,7 +72,7 @@ def weights(results: Path) -> Iterator[Item]:
         path
         for folder in folders
         for path in sorted(folder.glob("checkpoint-*"))
-        if (folder / f"rows-{path.name.partition('-')[2]}.jsonl").exists()
+        if (folder / f"rows-{path.name.partition('-')[2]}.jsonl").exists()  # it is complete
     ]
     if paths:
         note = (

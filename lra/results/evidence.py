@@ -111,7 +111,7 @@ def on_record(
         scores: Whether scores of the task are wanted.
     """
     first = runs[0]
-    (_, length), *_ = first.runner.cells(first.model, 0)
+    (_, length), *_ = first.runner.cells(first.model, 0)  # all cells have the length that was set
     causal, device = facts(first, length).head in CAUSAL_HEADS, str(first.hardware.device)
     known, tasks = [*published_evidence(DIGEST)], {first.task_name: first.task}
     if (results / "cells").is_dir():

@@ -87,7 +87,7 @@ def plan(run: Run, overrides: tuple[str, ...] = (), lookups: Lookups | None = No
     pairs = run.runner.cells(runner, run.task.spec.max_length)  # (mode, length in tokens)
     started, modules = {}, {*_find_modules(run, lookups.memo)}
     for name, source in trainings(run, lookups.tasks, lookups.memo).items():
-        started[name] = plan(source, lookups=lookups)[0].key
+        started[name] = plan(source, lookups=lookups)[0].key  # a training is a single cell
         modules.update(_find_modules(source, lookups.memo))
     if (stored := stored_training(run)) is not None:
         started[WEIGHTS] = stored.key

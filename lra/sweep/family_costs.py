@@ -220,7 +220,7 @@ def names_task(words: Sequence[str]) -> bool:
 def why_no_scores(runs: Sequence[Run], words: Sequence[str]) -> str:
     """Return why `runs` are listed without scores of a task; "" if scores may exist."""
     first = runs[0]
-    (_, length), *_ = first.runner.cells(first.model, 0)
+    (_, length), *_ = first.runner.cells(first.model, 0)  # all cells have the length that was set
     if not names_task(words):
         return "scores are missing because you named no task; add for example task=text"
     bidirectional_task = Head[first.task.spec.kind.name] not in CAUSAL_HEADS

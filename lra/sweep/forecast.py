@@ -304,6 +304,6 @@ def _count_stages(passes: Sequence[Passes]) -> int:
 def _remark_on_length(run: Run, first: Passes) -> str:
     """Return a remark if missing data are counted at the longest length of the task; else ""."""
     spec = run.task.spec
-    if not run.runner.data or padded_length(run.task, "train", first.rows)[1]:
+    if not run.runner.data or padded_length(run.task, "train", first.rows)[1]:  # it is exact
         return ""
     return f"the data are missing, so every example is counted as {spec.max_length:,} tokens"

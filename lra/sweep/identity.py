@@ -191,6 +191,7 @@ def _describe_machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
 def _runner_options(options: Any) -> dict[str, Any]:
     """Return the options of a runner that may change a number; files as hashes of their content."""
     described = plain(options)
+    # Weights of a stored training are no file here: the key of this training stands for them.
     file_options = {
         name for name in options.files if described[name] not in (None, options.stored_weights)
     }
@@ -247,7 +248,7 @@ def _list_references(names: Iterable[str]) -> dict[str, int]:
     """Return the versions above 1 of the families that a runner measures with the model."""
     versions = {}
     for name in names:
-        options = core_of(bundled_family(name, "runner.references"), ())[2]
+        _, _, options = core_of(bundled_family(name, "runner.references"), ())
         versions[name] = int(getattr(locate(str(options["class_path"])), "version", 1))
     return {name: version for name, version in versions.items() if version != 1}
 
@@ -285,7 +286,7 @@ def is_reference(run: Run, name: str) -> bool:
     """Tell whether a run's model is the reference `name`."""
     if run.model != name or run.backbone != run.backbone.at_full_length():
         return False
-    options = core_of(bundled_family(name, "runner.references"), ())[2]
+    _, _, options = core_of(bundled_family(name, "runner.references"), ())
     return bool(run.mixer_options == options)
 
 

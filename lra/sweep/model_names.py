@@ -144,7 +144,7 @@ def _fill_defaults(flat: Mapping[str, dict[str, str]], set_by_hand: Mapping[str,
         key: value
         for cell, values in flat.items()
         for key, value in values.items()
-        if key not in set_by_hand[cell]
+        if key not in set_by_hand[cell]  # so that it has its default
     }
     for values in flat.values():
         values.update({key: value for key, value in usual.items() if key not in values})

@@ -87,9 +87,7 @@ def overview(sweep: Sweep) -> Iterator[str]:
 def refusals(pairs: Forecasts, titles: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each cell whose model is refused, with the reason that its row will have.
 
-    Args:
-        pairs: cells to run, each with its forecast.
-        titles: the names of cells, by key.
+    `pairs` are the cells to run with their forecasts; `titles` are the names of cells, by key.
     """
     refused = [(planned, f) for planned, f in pairs if f.basis == "refused"]
     for planned, forecast in refused[:MOST_REFUSED]:

@@ -301,7 +301,7 @@ class ProgressBoard:
         return lines
 
     def _describe_sweep(self, now: float, hidden: int) -> list[Fact]:
-        """Return facts about the whole sweep; `hidden` running runs have no line above."""
+        """Return facts about the sweep and their ranks; `hidden` running runs have no line."""
         failed = sum(count for status, count in self.endings.items() if status not in GOOD)
         seconds_left = self._estimate_left(now)
         return [

@@ -152,6 +152,7 @@ def _make_interval(option: str, text: str, value: IntervalSweep) -> Dimension:
         raise ConfigError(f"{where}: got {low}, {high}; wanted finite ends, the smaller one first")
     if log and low <= 0:
         raise ConfigError(f"{where}: a logarithmic scale cannot contain {low}; wanted ends above 0")
+    # The ends as they were typed: 1 makes whole numbers, 1.0 does not. Hydra also allows end=1.
     ends = text.rpartition("interval(")[2].partition(")")[0].split(",")
     is_whole = all(end.rpartition("=")[2].strip().lstrip("+-").isdecimal() for end in ends)
     return Dimension(option=option, text=text, low=low, high=high, log=log, whole=is_whole)
