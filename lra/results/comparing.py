@@ -324,7 +324,6 @@ def _hits_reader(root: Path) -> Any:
     """Return a function from a cell and a split to its per-example results: indices and hits."""
 
     def hits(cell: str, split: str) -> tuple[Any, Any] | None:
-        """Return the results of a cell; None: there are none."""
         if " " in cell:  # a baseline's row, whose key is its name and the key of a cell
             return None
         outcomes = [outcome for outcome in read_outcomes(root, cell) if outcome.split == split]

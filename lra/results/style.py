@@ -333,7 +333,6 @@ def _first_installed(families: list[str], settings: Mapping[str, Any]) -> list[s
     from matplotlib.font_manager import FontProperties, findfont
 
     def installed(family: str) -> bool:
-        """Return whether matplotlib finds a font, without a substitute."""
         try:
             findfont(FontProperties(family=[family]), fallback_to_default=False)
         except ValueError:
