@@ -2,6 +2,6 @@
 
 if __name__ != "lra.models":
     raise ImportError(
-        "this package `models` is a part of lra: import it as lra.models. To import your own "
-        "package with the name `models`, add the folder that contains it to PYTHONPATH"
+        "models is a part of lra: import it as lra.models. To import your package of this name, "
+        "add the folder that contains it to PYTHONPATH"
     )

@@ -88,7 +88,7 @@ def test_threads_and_places_are_its_whole_part(system: System) -> None:
     assert HardwareProfile(name="cpu", threads=3).timing_threads() == 3
     assert f"{CORES} core" in (said := doctor.machine_facts()["threads"])
     assert "with a quota of 1.5 cores for this process" in said
-    assert said.endswith("a timed run 1")
+    assert said.endswith("and 1 in a timed run")
 
 
 @pytest.mark.parametrize("words", [THROTTLED, WAITED])

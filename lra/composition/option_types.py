@@ -121,8 +121,9 @@ def _make_parameter(kind: Any, meaning: str) -> Parameter:
 
     An enum gives the allowed values, and its docstring replaces an empty `meaning`.
     """
-    enums = [leaf for leaf in _find_leaves(kind) if isinstance(leaf, type)]
-    enums = [leaf for leaf in enums if issubclass(leaf, Enum)]
+    enums = [
+        leaf for leaf in _find_leaves(kind) if isinstance(leaf, type) and issubclass(leaf, Enum)
+    ]
     values = [
         (str(member.value), texts.get(member.name, ""))
         for enum in enums

@@ -236,8 +236,8 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
     lines = data.split(b"\n")
     if key is None and data and data[:1] != b"{":
         raise DamagedFile(
-            f"{path} begins with {data[:20]!r}; wanted rows as `lra report --publish` writes them: "
-            "one JSON object in each line"
+            f"{path}: line 1 begins with {data[:20]!r}; wanted rows as `lra report --publish` "
+            "writes them: one JSON object in each line"
         )
     if lines.pop():  # what follows the last line end
         raise DamagedFile(f"{path}, line {len(lines) + 1}: the last line is incomplete; {advice}")

@@ -138,7 +138,7 @@ def test_rows_say_the_scale_and_what_else_was_changed():
 
 def test_a_run_of_another_scale_says_so(capsys):
     configs("task=listops", "scale=tiny")
-    assert capsys.readouterr().err.startswith("lra: scale=tiny: ")
+    assert capsys.readouterr().err.startswith("lra: scale=tiny makes ")
     configs("task=listops")
     assert "scale" not in capsys.readouterr().err
 

@@ -146,7 +146,7 @@ def test_small_print_is_two_lines_whatever_happened() -> None:
         notes[0] == "× no number was measured: 17 skipped; the CSV of this figure has each reason"
     )
     assert notes[1].startswith("◇ time by the processors' clock")
-    assert f"zero, which a logarithmic axis cannot show: {names[2]} at 512" in notes[1]
+    assert f"the value is 0, which a logarithmic axis cannot show: {names[2]} at 512" in notes[1]
     assert len(notes) == 2
 
 

@@ -229,7 +229,7 @@ REFUSED = {
     ),
     "no such folder": (lambda: lra.rows("nowhere"), r"the path nowhere does not exist\. Give"),
     "another file": (lambda: lra.rows(ROOT / "Makefile"), r"a name that ends with \.jsonl"),
-    "a folder without rows": (lambda: lra.rows(ROOT / "conf"), "no results under"),
+    "a folder without rows": (lambda: lra.rows(ROOT / "conf"), "there are no results in"),
     "a sweep of a file": (lambda: lra.rows(ROWS, "mine"), "remove the sweep"),
     "no mixer": (lambda: lra.verify(dict), "dict has no parameter `site`; wanted a class"),
     "an instance": (lambda: lra.verify(torch.nn.Linear(2, 2)), "wanted a class, as in lra.verify"),
@@ -389,7 +389,7 @@ def test_rows_say_their_split_and_come_back_from_files(tmp_path: Path) -> None:
 def test_kinds_that_an_editor_offers_are_all() -> None:
     assert {*KINDS} == {*JUDGED_BY, "efficiency", "crossover", "growth", "metrics"}
     page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
-    listed = page.partition("`kind` is one of ")[2].partition(";")[0]
+    listed = page.partition("`kind` of `lra.table` is one of ")[2].partition(";")[0]
     assert re.findall("`(.*?)`", listed) == [*KINDS]
     assert {*QUANTITIES} == {*COSTS, SCORES, LOSS, *CLASSES}
 

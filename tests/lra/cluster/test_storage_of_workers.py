@@ -122,7 +122,7 @@ def test_calls_that_are_tried_again_stand_in_the_log(
     code, log = ended(plan)
     assert code == 0
     assert "Host is down" in log
-    assert "tried again" in log
+    assert "the call is repeated" in log
 
 
 def test_a_worker_that_cannot_begin_is_queued_again_too(

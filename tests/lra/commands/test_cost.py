@@ -34,7 +34,7 @@ def test_of_several_models_one_that_is_refused_is_named(capsys):
     assert main(["show", "--cost", "model=linformer,linear", "task=text8", "--lengths=32"]) == 0
     text = capsys.readouterr().out
     assert "linear on text8, for one example of 32 tokens" in text
-    assert "model=linformer cannot be counted on task=text8: Linformer mixes all positions" in text
+    assert "model=linformer cannot be counted on task=text8: every slot of Linformer" in text
 
 
 def test_the_table_folds_layers_and_names_them(capsys):

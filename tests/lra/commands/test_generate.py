@@ -98,7 +98,7 @@ def test_a_prompt_longer_than_the_window_is_read_through_the_state(generate) -> 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--prompt Ba1", "text8 contains only a to z and blanks: got '1', 'B'"),
+        ("--prompt Ba1", "a text for text8 may contain only a to z and blanks: got '1', 'B'"),
         ("--prompt a --temperature 0", "--temperature: got 0.0; wanted a positive finite number"),
         ("--prompt a --temperature nan", "--temperature: got nan; wanted a positive finite number"),
         ("--prompt a --top-p 0", "--top-p: got 0.0; wanted a number above 0"),

@@ -55,7 +55,7 @@ def test_a_table_names_what_is_not_known_and_what_does_not_fit(folder: Path, cap
     assert main(["plan", *words]) == 0
     text = capsys.readouterr().out
     assert "Span does not declare how many passes through a model a run needs" in text
-    assert "the time of 1 run is unknown, and missing from the sum" in text
+    assert "The time of 1 run is unknown, so the sum excludes it" in text
     assert "too little memory for 1 run: set " in text
     assert re.search(r" to do, [\d.]+ (s|min)\b", text)
     assert " NO " in text

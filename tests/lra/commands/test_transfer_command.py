@@ -142,7 +142,7 @@ def test_a_file_counts_by_its_content(tmp_path: Path, capsys) -> None:
     ("words", "sentence"),
     [
         (("runner.pretraining={optim:{stepz:6}}",), "stepz"),
-        (("runner.pretraining={runner:{}}",), "wanted options of optim and task"),
+        (("runner.pretraining={runner:{}}",), "wanted options of the groups optim and task"),
         (("runner.source=sofmax",), "softmax"),
     ],
 )

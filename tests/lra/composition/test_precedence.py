@@ -137,7 +137,7 @@ def test_a_sweep_prints_every_combination_with_its_words(
     words = ["run", "-m", "+protocol=mega", "task=text,image", "seed=1,2", "--cfg", "job"]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert "# 1 of 4: +protocol=mega task=text seed=1\n" in out
+    assert "# run 1 of 4: +protocol=mega task=text seed=1\n" in out
     trees = [*yaml.safe_load_all(out)]
     assert [tree["optim"]["steps"] for tree in trees] == [25_000] * 2 + [180_000] * 2
     assert [tree["seed"] for tree in trees] == [1, 2, 1, 2]

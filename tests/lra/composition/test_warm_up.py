@@ -66,7 +66,7 @@ def test_every_schedule_that_ends_warms_up_within_the_run(schedule: Schedule) ->
 def test_one_named_by_hand_is_refused_where_it_is_too_long(words: tuple[str, ...]) -> None:
     (entry,) = entries(["task=listops", *words, "optim.steps=20"])
     assert entry.config["optim"]["warmup_steps"] == 50
-    with pytest.raises(ConfigError, match=r"got warmup_steps=50, steps=20; type optim.warmup_ste"):
+    with pytest.raises(ConfigError, match=r"warmup_steps=50 must not exceed steps=20: lower"):
         typed(entry.config)
 
 

@@ -33,7 +33,7 @@ WRONG = {
     "matplotlib: {axes.grid: maybe}": "matplotlib.axes.grid: got 'maybe'",
     "matplotlib: {savefig.dpi: 1000000}": "got 1000000; wanted numbers from 10 to 1200",
     "matplotlib: {savefig.dpi: .nan}": "savefig.dpi: got nan; wanted numbers from 10 to 1200",
-    "{width: 40, matplotlib: {savefig.dpi: 1200}}": "of 48,000 dots in width; wanted at most",
+    "{width: 40, matplotlib: {savefig.dpi: 1200}}": "that are 48,000 dots wide; wanted at most",
     "models: {a: {dashes: [1.0e+9, 1]}}": "wanted lengths of dashes and gaps, alternately",
     "matplotlib: {text.usetex: true}": "matplotlib.text.usetex is fixed: names of models",
 }

@@ -217,7 +217,7 @@ def test_a_batch_without_a_row_for_each_process_is_refused_before_it_runs() -> N
         "runner.lengths=[64]", "hardware.token_budget=64",
     )  # fmt: skip
     assert found.basis == "refused"
-    assert "1 sequences of 64 tokens" in found.reason
+    assert "only 1 of 64 tokens" in found.reason
 
 
 def test_refused_cells_are_named_with_their_reasons() -> None:

@@ -72,7 +72,7 @@ def test_flags_of_volume_change_no_exit_code_and_are_refused_together(
     tmp_path: Path, capsys
 ) -> None:
     assert run(tmp_path, "-q", "-v") == 2
-    assert "got -q and -v: give one of them" in capsys.readouterr().err
+    assert "got -q and -v; give only one of them" in capsys.readouterr().err
 
 
 def test_a_stopped_training_says_where_it_goes_on(tmp_path: Path) -> None:

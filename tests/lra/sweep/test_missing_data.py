@@ -92,7 +92,7 @@ def test_a_preset_lists_its_cells_where_the_data_decide_the_vocabulary(tmp_path,
         "on pg19, seed 0, protocol compressive: never run; the data of this run are missing ("
         in pg19
     )
-    assert f"{cache / 'downloads' / 'pg19'} is missing; put train/ID.txt" in told
+    assert f"{cache / 'downloads' / 'pg19'} is missing" in told
     assert files.startswith(f"enwik8 is not prepared in {cache}")
     assert last.startswith("2 runs in ")
     assert main(["plan", *words]) == 0

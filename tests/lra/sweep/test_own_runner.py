@@ -138,7 +138,7 @@ def test_a_metric_of_its_own_is_refused_before_it_runs(
     (tmp_path / "conf/runner/sizes.yaml").write_text(YAML.replace("own_runner.", "own_runner_2."))
     words = (own[0], "plugins=[own_runner_2]", "runner=sizes", "model=linear", *TINY)
     assert run(tmp_path / "results", *words) == 2
-    assert "got 'size_of_me'; add a new metric as a line there" in capsys.readouterr().err
+    assert "got the metric 'size_of_me' in `outcome` or `tabled`" in capsys.readouterr().err
     assert not [*tmp_path.glob("results/cells/*")]
 
 

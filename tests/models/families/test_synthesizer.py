@@ -15,5 +15,5 @@ from tests.models.families.synthesizer_forms import (
 def test_what_is_no_inner_product_is_not_fused():
     mixer = built(Component.random, Component.dot)
     assert not mixer.fused
-    with pytest.raises(ValueError, match="inner products"):
+    with pytest.raises(ValueError, match="products of queries and keys"):
         fused_attention(mixer.logits(drawn(1, 5, WIDTH)), drawn(1, HEADS, 5, 4))

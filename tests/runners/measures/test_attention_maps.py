@@ -228,8 +228,8 @@ def test_what_cannot_be_read_says_why():
     assert all(len(own) == 1 and "layer" not in own[0].labels for own in rows.values())
     reasons = {metric: own[0].reason for metric, own in rows.items()}
     assert all(row.status is Status.unsupported for own in rows.values() for row in own)
-    assert "Identity has no attention function" in reasons["attention_distance"]
-    assert "Identity has no attention function" in reasons["singular_value_share"]
+    assert "Identity computes no attention" in reasons["attention_distance"]
+    assert "Identity computes no attention" in reasons["singular_value_share"]
     assert "no layer with one linear map to queries" in reasons["projection_energy"]
     assert "no layer with a convolution" in reasons["kernel_weight"]
     assert "task=tiny has none; choose task=proteins" in reasons["substitution_correlation"]

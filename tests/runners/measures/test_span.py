@@ -93,7 +93,7 @@ def test_the_identity_sees_its_own_token_alone() -> None:
     assert whole(found) == {"gradient": 0.0, "occlusion": 0.0}
     (refused,) = spans(model_of(Identity), measures=[SpanMeasure.attention])
     assert refused.status is Status.unsupported
-    assert "Identity has no attention function" in refused.reason
+    assert "Identity computes no attention" in refused.reason
 
 
 @pytest.mark.parametrize("depth", [1, 2])

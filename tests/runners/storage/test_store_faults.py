@@ -94,7 +94,10 @@ def test_a_link_that_leads_nowhere_is_no_file(tmp_path, name):
     ):
         Store(tmp_path / name).check_writable()
     found = writable(tmp_path / name)
-    assert (found.works, found.detail) == (False, f"{tmp_path}/results: a broken link")
+    assert (found.works, found.detail) == (
+        False,
+        f"{tmp_path}/results is a link to a folder that does not exist",
+    )
     (tmp_path / "absent" / "disk").mkdir(parents=True)
     Store(tmp_path / name).check_writable()
     assert writable(tmp_path / name).works

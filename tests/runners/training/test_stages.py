@@ -212,7 +212,7 @@ def test_one_stage_like_the_rest_changes_nothing():
         ),
         (
             [{"steps": 2}, {"steps": 2, "length": 17}],
-            r"runner.stages\[1\]\.length=17 is more than the 16 tokens .* evaluation_length=17",
+            r"runner.stages\[1\]\.length=17 is more than the 16 tokens .*evaluation_length=17",
         ),
         (
             [{"steps": 2, "batch_size": 60}],

@@ -54,5 +54,5 @@ def test_state_and_operations_grow_with_the_levels() -> None:
 def test_what_it_cannot_remember() -> None:
     made = mixer()
     state = made.initial_state(1, 30)
-    with pytest.raises(ValueError, match="for up to 32 tokens: it has read 0 and got 33 more"):
+    with pytest.raises(ValueError, match="up to 32 tokens: it has read 0 tokens and got 33 more"):
         made.extend(Flow(torch.zeros(1, 33, 16, dtype=torch.float64), state), Layout())

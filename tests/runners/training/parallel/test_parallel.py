@@ -168,7 +168,7 @@ def test_the_same_number_goes_on_to_the_bit_with_dropout(tmp_path: Path) -> None
 def test_a_killed_rank_ends_the_cell_with_its_reason() -> None:
     found = done(Asked(processes=2, signalled=(1, 2, signal.SIGKILL)))
     assert found.ending.interrupted
-    assert "rank 1 of 2" in found.ending.reason
+    assert "process 1 of 2" in found.ending.reason
     assert "SIGKILL" in found.ending.reason
 
 
