@@ -43,7 +43,11 @@ class Need:
         holds: Callable[[Any, Any], bool] | None = None,
         **owner: Any,
     ) -> None:
-        """Store the text and the test, or derive both from the one entry of `owner`."""
+        """Store the text and the test, or derive both from the one entry of `owner`.
+
+        `self.owner` is the name of the option that the condition is about; None if it is about a
+        fact of the site, or has a test of its own.
+        """
         self.options, self.owner = options, None
         if holds is not None:
             self.words, self.holds = words, holds

@@ -144,8 +144,9 @@ READING = """\
 ## What holds on every page
 
 - **Symbols**: n or l is the sequence length, h or H the number of heads, and C the number of tokens
-  in a chunk or block. d is the width of the model; where D is the width of all heads, d is that of
-  one head. k and v are the widths of a head's keys and values. sigma is the sigmoid function.
+  in a chunk or block. d is the width of the model. In formulas that also contain D, D is the width
+  of all heads together, and d the width of one head. k and v are the widths of a head's keys and
+  values. sigma is the sigmoid function.
 - **Labels** of paragraphs: *Published* gives the settings of the paper's models, and *Differs*
   names what lra does differently from the paper. *Notation* translates symbols of the paper into
   our symbols and options.
@@ -181,8 +182,8 @@ has `xeon` in its name. An empty field means that this length was not measured.
 
 - *Faster than SDPA from 714 tokens on*: the family is faster at all measured lengths above this
   one. The length is interpolated on logarithmic axes, and its 95 % interval follows in brackets.
-  "From 900 tokens on, or from fewer tokens" gives only the upper end of the interval, because its
-  lower end is below all measured lengths.
+  "Becomes faster at 900 tokens or at a smaller length" gives only the upper end of the interval,
+  because its lower end is below all measured lengths.
 - *Growth exponents*: time and memory per sequence are fitted by c × length^e over all lengths. An
   exponent e of 1 means linear growth, and 2 means quadratic growth.
 - Accuracies are in percent ([intervals and baselines](../reading.md#a-score)).
@@ -487,7 +488,7 @@ def crossed(text: str, form: str, other: str) -> str:
         return f"{form} is still slower than {other} at {longest} tokens, the longest measured."
     if text.startswith("≤"):
         most = text.removeprefix("≤ ")
-        return f"{form} is faster than {other} from {most} tokens on, or from fewer tokens."
+        return f"{form} becomes faster than {other} at {most} tokens or at a smaller length."
     said = spelled(text)
     if text[:1].isdigit():
         length, *sure = said.partition(" (")

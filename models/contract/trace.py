@@ -307,6 +307,7 @@ def _is_new(func: Any) -> bool:
 def _changed(func: Any) -> tuple[int | str, ...] | None:
     """Return which arguments an operator writes into and returns; None for any other."""
     schema = func._schema
+    # Operators that give a tensor another size or another memory cannot be imitated.
     if not schema.is_mutable or "resize" in schema.name or "set_" in schema.name:
         return None
     written = {

@@ -154,7 +154,7 @@ class AdaptiveSpan(SegmentRecurrence):
         persistent: int = 0,
         bias: bool = False,
     ) -> None:
-        """Check the options, and make the core; every token of a segment reads its whole memory."""
+        """Check the options, and make the core."""
         check_least(1, span=span, ramp=ramp)
         check_least(0, persistent=persistent)
         if not 0 <= initial <= 1:
@@ -165,7 +165,8 @@ class AdaptiveSpan(SegmentRecurrence):
             raise ValueError(f"penalty (loss per token of span) must be 0 or more: got {penalty}")
         core = SpanCore(site, span=span, ramp=ramp, initial=initial, persistent=persistent)
         super().__init__(site, core, bias=bias, bias_default=False)
-        # Distances already enter through p, so no other position encoding is supported.
+        # The core adds a vector for each distance to the keys, so it supports no other encoding of
+        # positions. All tokens of a segment read the whole memory before it: by_segment.
         self.traits = replace(self.traits, positions=frozenset(), by_segment=True)
         self.penalty = penalty
 

@@ -138,7 +138,7 @@ class MultiresConv(Family):
         """Return zeros for the earlier inputs that the taps of each level read."""
         del memory
         dtype, (width, taps) = sum_dtype(self.low), self.low.shape
-        levels = self.weights.shape[1] - 2
+        levels = self.weights.shape[1] - 2  # the other two weigh the lowest band and the input
         return tuple(
             self.low.new_zeros(batch_size, (taps - 1) << level, width, dtype=dtype)
             for level in range(levels)

@@ -87,7 +87,8 @@ class SGConv(Family):
         kernel: Parametrisation of the long kernel.
         smallest: Number of parameters of each piece of the kernel, which is also the number of lags
             of the first piece.
-        stretch: Number of lags per parameter of the first piece, a power of two.
+        stretch: Number of distances (lags) that share each parameter of the kernel's first piece; a
+            power of two.
         init: Initial values of the kernel's pieces.
         decay: Whether weights of the kernel decay from piece to piece, or from lag to lag.
         decay_min: Strength m of the kernel's decay in the first channel.

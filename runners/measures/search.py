@@ -66,6 +66,7 @@ class SearchResult(Runner):
                 if name in costs:
                     yield Measurement(metric=metric, value=costs[name], labels=trial_labels)
         options_by_trial = {trial["trial"]: trial["options"] for trial in self.trials}
+        # The arguments that repeat the chosen trial, and remarks on the search, for the report.
         marks = canonical(self.remarks)
         labels = {**shared, **criterion, "words": self.words, "marks": marks}
         if self.chosen is None:

@@ -225,6 +225,7 @@ class ClassificationTask(RowsTask):
         """Return how often each token occurs in `split`.
 
         If `scored`, count all targets with a weight above 0, else all tokens of `FIT` examples.
+        With a language model's objective, the targets of a batch are the tokens of its sequences.
         """
         total = torch.zeros(self.spec.vocabulary, dtype=torch.int64)
         examples = np.arange(self.examples(split) if scored else min(FIT, self.examples(split)))

@@ -122,6 +122,7 @@ class GeneralisedFeatures:
         epsilon: float = 0.0,
     ) -> None:
         self.function, self.scale, self.epsilon = function, scale, epsilon
+        # Scaled once here; `inner` and `pull` apply `scale` themselves only without a projection.
         self.projection = None if projection is None else projection * scale
 
     def inner(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
