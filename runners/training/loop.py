@@ -108,18 +108,16 @@ class Trainer:
             shard(model, optim, self.device)
         self.updates = WeightUpdates(model, optim, half=hardware.precision is Precision.float16)
         self.hooks = [module for module in model.modules() if isinstance(module, AfterStep)]
-        self.generator = torch.Generator().manual_seed(seed + 1)  # not the numbers of dropout
+        self.generator = torch.Generator().manual_seed(seed + 1)
         """Random numbers for `after_step`, on the CPU, equal in every process."""
         self.streams = RecurrentStates(model, remembered_tokens(model.config, task, training=True))
         self.step = self.examples = 0
         self.end = config.until_step or optim.steps
         self.position = BatchPosition(0, 0)
-        # Sum and number of the losses since the last row of the loss; then the step of the last
-        # validation: -1 lets `due` validate before the first step, 0 does not.
+        # Sum and number of the losses since the last row; last validated step (-1: none yet).
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
         self.since, self.validated = 0, -1 if config.evaluate_first else 0
-        # Seconds of the steps up to that row, of those since it, and of waiting for data in all;
-        # then the time of the last checkpoint, and mean seconds of a step between each two rows.
+        # Seconds of steps before and since that row, and of waiting; when it was last saved.
         self.spent_s = self.window_s = self.waited_s = self.saved_at = 0.0
         self.step_times: list[float] = []
         self.counters = Counters()
@@ -164,7 +162,6 @@ class Trainer:
         self.model.train()
         phase("first step")
         for stage in self.stages.parts:
-            # A stage that has just ended is entered, too, because a validation may be due.
             if self.step <= stage.end and stage.first < self.end:
                 yield from self.fit_stage(stage, pace, stop)
 
@@ -188,7 +185,7 @@ class Trainer:
                     return
                 start = time.perf_counter()
                 self.position, batch = source.next()
-                # With sharded weights, all processes would have to compute the norm together.
+                # Sharded weights: all processes would have to compute the norm together.
                 self.updates.watched = not self.ranks.sharded and ready(every_s)
                 requests = stop.is_set(), self.overdue()  # of this process; sent with the loss
                 loss = self.counted_step(batch, requests)
@@ -300,9 +297,8 @@ class Trainer:
                 with autocast(self.hardware):
                     row_share = micro_batch.target.shape[0] / all_rows
                     call = self.part_loss if self.together is None else self.together.call
-                    part_loss, state = call(
-                        micro_batch, self.streams.rows_of(micro_rows), total_weight, row_share
-                    )
+                    before = self.streams.rows_of(micro_rows)
+                    part_loss, state = call(micro_batch, before, total_weight, row_share)
                 loss = loss + part_loss.detach()
                 if last and self.together is not None:
                     enclosed = self.together.enclosed if updates_now else None
