@@ -27,8 +27,8 @@ def font_size(part: str, usual: float) -> float:
 def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int = 40) -> list[str]:
     """Return `text` in lines of at most `width` inches.
 
-    Lines break at blanks, or else after punctuation, or else anywhere. If there are more than
-    `most` lines, "…" replaces those in the middle.
+    Lines break at blanks, or else after punctuation, or in a word that is too long after "_" or
+    anywhere. If there are more than `most` lines, "…" replaces those in the middle.
     """
     lines: list[str] = []
     line = ""
@@ -40,6 +40,7 @@ def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int 
             line = piece
         while width_of(line.rstrip(), size, bold=bold) > width and len(line) > 1:
             fitting = max(1, bisect(range(1, len(line)), width, key=_widths(line, size, bold)))
+            fitting = line.rfind("_", 0, fitting) + 1 or fitting
             lines.append(line[:fitting])
             line = line[fitting:]
     lines += [line.rstrip()] if line.strip() else []
@@ -49,7 +50,7 @@ def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int 
 def _pieces(text: str) -> list[str]:
     """Return the parts of a text after which a line may break."""
     # A line never breaks after a comma within a number, or after an opening bracket.
-    return re.findall(r"(?:[^ ,/=_)\-]|,(?=\d))*(?:[,/=_)\-]+ *| +|$)", text)
+    return re.findall(r"(?:[^ ,/=)\-]|,(?=\d))*(?:[,/=)\-]+ *| +|$)", text)
 
 
 def _widths(line: str, size: float, bold: bool) -> Callable[[int], float]:
