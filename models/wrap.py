@@ -254,7 +254,8 @@ class WrappedModule(Family):
             mask = self._make_mask(x, layout.keep)
             if mask is not None:
                 arguments[self.mask_argument] = mask
-        y = self.inner(blanked(x, layout, self.traits), **arguments)
+        # Contiguous: GPT-2's attention, among others, takes views of its input.
+        y = self.inner(blanked(x, layout, self.traits).contiguous(), **arguments)
         result = y
         # Hidden states may be the first entry of a tuple, a list or a mapping.
         while isinstance(y, tuple | list | Mapping) and y:

@@ -209,7 +209,17 @@ def check_state(case: Case) -> Result:
             return Result(False, f"the state changed shape: {shapes}, wanted {before}")
     turned = join(*(select(state, slice(row, row + 1)) for row in reversed(range(ROWS))))
     y, _ = stream(mixer, [late.flip(0)], turned, first=cut)
-    return case.agree("rows selected and joined in reverse", y.flip(0), wanted)
+    joined = case.agree("rows selected and joined in reverse", y.flip(0), wanted)
+    return worst([joined, _compare_storage(after)])
+
+
+def _compare_storage(state: State) -> Result:
+    """Compare the size of each tensor of a state with its memory: a view keeps a larger tensor."""
+    for tensor in tensors(state):
+        size, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
+        if stored > size:
+            return Result(False, f"a tensor of {size} bytes in the state keeps {stored} in memory")
+    return Result(True, "every tensor of the state has a memory of its size")
 
 
 def check_history(case: Case) -> Result:

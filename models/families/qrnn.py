@@ -107,7 +107,7 @@ class QRNNCells(nn.Module):
             h = others[0].sigmoid() * h
         past = self.kernel - 1
         tail = torch.cat((before, x[:, -past:]), dim=1)[:, -past:] if past else before
-        return h, (cells[:, -1], tail)
+        return h, (cells[:, -1].clone(), tail.clone())
 
     def _apply_zoneout(self, gate: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
         """Return the input gate 1 - f, set to 0 where zoneout leaves a cell unchanged.

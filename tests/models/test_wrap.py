@@ -215,6 +215,21 @@ def test_the_form_is_told_by_name_and_by_package(monkeypatch: pytest.MonkeyPatch
     assert wrap(XAttention)(site).mask is MaskForm.keep
 
 
+def test_a_module_that_takes_views_of_its_input_gets_one_that_allows_it() -> None:
+    class Viewing(nn.Module):
+        def __init__(self, dim: int) -> None:
+            super().__init__()
+            self.linear = nn.Linear(dim, dim)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x.view(-1, x.shape[-1])).view(x.shape)
+
+    mixer = wrap(Viewing, causal=True, mask="none")(Site(width=4, heads=1, max_length=8))
+    x = torch.randn(3, 8, 4)
+    strided = x.transpose(0, 1).contiguous().transpose(0, 1)
+    assert torch.equal(mixer(strided, Layout()), mixer(x, Layout()))
+
+
 def test_a_mask_that_must_be_given_is_given() -> None:
     class Strict(Seen):
         def forward(self, x, real):

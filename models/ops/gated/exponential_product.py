@@ -75,4 +75,4 @@ def exponential_product(
         values, total = read[..., :-1], read[..., -1:]
         floor = (-levels).exp()[..., None]  # the 1 of max(|z · q|, 1), times exp(-m)
         o = values / torch.maximum(total.abs(), floor)
-    return o.to(v.dtype), (after, levels[..., -1])
+    return o.to(v.dtype), (after, levels[..., -1].clone())

@@ -83,5 +83,5 @@ def causal_content(
     last_level = level[:, :, length - 1]
     has_token = (last_level > NEVER / 2).to(last_level.dtype)
     return y.flatten(2, 3)[:, :, :length], CausalContent(
-        maps[:, :, -1], last_level * has_token, has_token
+        maps[:, :, -1].clone(), last_level * has_token, has_token
     )

@@ -141,5 +141,5 @@ def read_shared(
         read = F.linear(states.real, real) - F.linear(states.imag, imaginary)
         parts.append(order.back(read))
         if before is not None:
-            after = states[:, -1]
+            after = states[:, -1].clone()
     return parts, after

@@ -249,6 +249,7 @@ PLANTED = [
     core("state", "changed shape", mixers.Growing, causal=True),
     core("state", "not the first axis", mixers.BatchLast, causal=True),
     core("state", "wrote into the given state", layouts.WritesToState, causal=True),
+    core("state", "in memory", streams.KeepsAView, causal=True),
     core("history", "segment 2", mixers.Cutting, causal=True),
     core("history", "segment 2 by the input", numbers.DetachedSums, causal=True),
     whole("history", "segment 2 by k_proj", numbers.DetachedWeights, causal=True),
