@@ -284,7 +284,7 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
     for (_, run, dimension, _), entry in zip(cases, composed(words, record.place), strict=True):
         other, where = typed(entry.config, tasks), f"{dimension.option}={dimension.text}"
         way_out = (
-            "to compare values, list them, so that each becomes an arm: "
+            "to compare values, list them, and each is tuned separately: "
             f"{dimension.option}={','.join(_find_ends(dimension))}"
         )
         if other.model != run.model:

@@ -243,7 +243,7 @@ def test_a_row_behind_the_last_is_an_error(store):
     path = store.write(make_cell(), measurements(), [], ENVIRONMENT)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, lines[-1]]))
-    with pytest.raises(BadStore, match="line 4: the row before this line is marked as the last"):
+    with pytest.raises(BadStore, match="line 4: the row before was the last one"):
         read_rows(store.root)
 
 

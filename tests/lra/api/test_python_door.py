@@ -253,7 +253,7 @@ REFUSED = {
     "a protocol": (lambda: lra.run(protocol="s4"), r'wanted \*\*\{"\+protocol": "s4"\}$'),
     "too long a warm-up": (
         lambda: lra.run(optim={"steps": 10, "warmup_steps": 50}),
-        r'type optim=\{"warmup_steps": 10\} or fewer',
+        r"lower optim.warmup_steps",
     ),
     "no text": (lambda: lra.task("corpus"), "must name your text: got null"),
     "no words": (lambda: lra.run(3), "wanted the arguments of `lra run`"),

@@ -56,7 +56,7 @@ def test_a_table_names_what_is_not_known_and_what_does_not_fit(folder: Path, cap
     text = capsys.readouterr().out
     assert "Span does not declare how many passes through a model a run needs" in text
     assert "The time of 1 run is unknown, so the sum excludes it" in text
-    assert "too little memory for 1 run: set " in text
+    assert "1 run will lack memory. To save memory, set " in text
     assert re.search(r" to do, [\d.]+ (s|min)\b", text)
     assert " NO " in text
     assert [*folder.iterdir()] == []

@@ -134,6 +134,8 @@ def test_what_is_no_file_of_rows_or_no_folder_is_refused(tmp_path: Path, capsys)
     table = tmp_path / "mine.csv"
     table.write_text("text,label\n")
     assert main(["report", "--rows", str(table)]) == 2
-    assert "mine.csv begins with b'text,label\\n'; wanted rows as" in capsys.readouterr().err
+    assert (
+        "mine.csv: line 1 begins with b'text,label\\n'; wanted rows as" in capsys.readouterr().err
+    )
     assert main(["report", "--rows", "example", "--out", str(table)]) == 2
     assert "mine.csv is a file; name a folder" in capsys.readouterr().err

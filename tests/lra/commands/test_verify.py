@@ -169,7 +169,7 @@ def test_a_module_that_looks_back_alone_is_listed_once(layers, capsys):
         assert main(["verify", *words]) == code
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("--  bidirectional ")
-        assert "this mixer reads earlier tokens only, so the results are the same" in lines[0]
+        assert "this mixer reads earlier tokens only, so these checks are those of the" in lines[0]
         assert any(line.endswith("works, and reads earlier tokens only") for line in lines)
         assert not any("bidirectional." in line for line in lines)
         assert sum("causal.no_lookahead" in line for line in lines) == 1

@@ -108,7 +108,7 @@ def test_what_cannot_be_honoured_is_refused_with_a_way_out() -> None:
     model, tokens = model_for("prefix"), torch.zeros(3, 1, LENGTH, dtype=torch.long)
     with pytest.raises(Unsupported, match="needs batches with prefix"):
         model.predict(tokens)
-    with pytest.raises(ValueError, match="can continue only rows without prefix"):
+    with pytest.raises(ValueError, match="can continue only rows whose layout has no prefix"):
         model.predict(tokens, None, model.initial_state(3, LENGTH), Layout(prefix=torch.zeros(3)))
 
 
