@@ -34,7 +34,7 @@ class Averaging(nn.Module):
         before, seen = flow.state
         total = before[:, None] + self.value(flow.x).cumsum(1)
         count = seen[:, None] + torch.arange(1, flow.x.shape[1] + 1)[None, :, None]
-        state = (total[:, -1], count[:, -1].to(seen.dtype))
+        state = (total[:, -1].clone(), count[:, -1].to(seen.dtype, copy=True))
         return flow._replace(x=self.out(total / count), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
