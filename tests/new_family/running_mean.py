@@ -63,7 +63,7 @@ class RunningMean(Family):
         mean = (total[..., :-1] / total[..., -1:].clamp(min=1.0)).to(x.dtype).expand_as(x)
         if self.gate is not None:
             mean = mean * self.gate(x).sigmoid()
-        state = total[:, -1] if flow.state is not None else None
+        state = total[:, -1].clone() if flow.state is not None else None
         return flow._replace(x=self.out(mean), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
