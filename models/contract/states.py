@@ -218,7 +218,8 @@ def _compare_storage(state: State) -> Result:
     for tensor in tensors(state):
         size, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
         if stored > size:
-            return Result(False, f"a tensor of {size} bytes in the state keeps {stored} in memory")
+            what = f"a tensor of {size} bytes in the state keeps {stored} in memory"
+            return Result(False, what).because("it is a view: clone() the part that is needed")
     return Result(True, "every tensor of the state has a memory of its size")
 
 
