@@ -141,14 +141,11 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
             f"unknown key {key!r}: the files have no such entry; to add it, write two pluses: "
             f"++{key}={value}"
         )
-    by_name: dict[str, list[str]] = {}
-    for known in keys:
-        by_name.setdefault(known.rpartition(".")[2], []).append(known)
     siblings = sorted(known for known in keys if known.rpartition(".")[0] == above)
     # First the key that lra has for another program's name, then the same name at another place,
     # then similar names next to the unknown key.
-    renamed = by_name.get(OTHER_OPTIONS.get(name, ""), [])
-    same_name = by_name.get(name, [])
+    renamed = [known for known in keys if known.rpartition(".")[2] == OTHER_OPTIONS.get(name)]
+    same_name = [known for known in keys if known.rpartition(".")[2] == name]
     similar = near(name, (known.rpartition(".")[2] for known in siblings))
     candidates = (*renamed, *same_name)
     matches = [known for known in candidates if not dot or known.startswith(f"{group}.")] or renamed

@@ -39,7 +39,7 @@ def rates(name: str, *, as_json: bool) -> int:
         measured = measure_rates(hardware, threads)
         if steps:
             # On a busy machine, more threads can be slower, because they wait for one another.
-            *_, (_, previous, _, _) = steps
+            _, previous, _, _ = steps[-1]
             measured = best_of(measured, previous)
         spent = time.perf_counter() - begin
         steps.append((threads, measured, str(store_rates(measured, hardware, threads)), spent))

@@ -84,17 +84,12 @@ class _Ends(NamedTuple):
         axes.get_xlim(), axes.get_ylim()  # reading the limits updates them
         ends: dict[str, tuple[Line2D, tuple[float, float]]] = {}
         for line in axes.get_lines():
-            label, point = str(line.get_label()), _end_point(axes, line)
-            if label in labels and point is not None:
+            label = str(line.get_label())
+            if label in labels and (point := _end_point(axes, line)) is not None:
                 ends[label] = (line, point)
-
-        def sort_key(label: str) -> tuple[float, str]:
-            """Return the height of a line's end, and its name for equal heights."""
-            _, (_, up) = ends[label]
-            return up, label
-
+        height_of = {label: up for label, (_, (_, up)) in ends.items()}
         size, widest = font_size("legend", NAMES), max(_NARROWEST, _SHARE * plot[0])
-        order = sorted(ends, key=sort_key)
+        order = sorted(ends, key=lambda label: (height_of[label], label))
         texts = [wrap(label, widest, size) for label in order]
         heights = np.array([_LINE * size / 72 * len(lines) / plot[1] for lines in texts])
         lines, points = [ends[label][0] for label in order], [ends[label][1] for label in order]

@@ -103,10 +103,11 @@ class RowsIndex:
         else:
             version = [status.st_size, status.st_mtime_ns, status.st_ino]
         entry = self._summaries.get(name) or self._load_entry(name, fingerprint)
-        known_version, known_summary = entry or (None, None)
-        if entry is not None and known_version == version:
-            self._summaries[name] = entry
-            return known_summary
+        if entry is not None:
+            known_version, known_summary = entry
+            if known_version == version:
+                self._summaries[name] = entry
+                return known_summary
         try:
             new_summary = _read_summary(Path(path), key)
         except DamagedFile:

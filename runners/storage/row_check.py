@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 from msgspec.structs import asdict
 
-from lra.runners.metrics import METRICS
+from lra.runners.metrics import METRICS, Metric
 from lra.runners.records import CELL_COLUMNS, COLUMNS, SCHEMA, Row, Status
 
 _YEARS = (1970, 2200)
@@ -246,17 +246,21 @@ def _is_time(text: str) -> bool:
     return False
 
 
+def _range_text(metric: Metric) -> str:
+    return f"a number from {metric.least:g} to {metric.most:g} {metric.unit}"
+
+
 def _check_numbers(row: Mapping[str, Any]) -> None:
     """Raise `BadRow` if metric, unit, status, value, reason and samples contradict each other."""
     name, status, value, samples = row["metric"], row["status"], row["value"], row["samples"]
     metric = METRICS[name]
     if row["unit"] != metric.unit:
         raise BadRow(f"{name}: got the unit {_shorten(row['unit'])}; wanted {metric.unit!r}")
-    range_text = f"a number from {metric.least:g} to {metric.most:g} {metric.unit}"
     if status == Status.ok:
         if value is None or not metric.least <= value <= metric.most:
             raise BadRow(
-                f"{name}: got the value {_shorten(value)} with status ok; wanted {range_text}"
+                f"{name}: got the value {_shorten(value)} with status ok; wanted "
+                f"{_range_text(metric)}"
             )
     elif value is not None:
         raise BadRow(f"{name}: got the value {_shorten(value)} with status {status}; wanted null")
@@ -264,7 +268,7 @@ def _check_numbers(row: Mapping[str, Any]) -> None:
         raise BadRow(f"{name}: a row with status {status} needs a reason, but it is empty")
     if samples and not (metric.least <= min(samples) and max(samples) <= metric.most):
         sample = next(number for number in samples if not metric.least <= number <= metric.most)
-        raise BadRow(f"{name}: got the sample {_shorten(sample)}; wanted {range_text}")
+        raise BadRow(f"{name}: got the sample {_shorten(sample)}; wanted {_range_text(metric)}")
 
 
 @lru_cache(maxsize=4096)

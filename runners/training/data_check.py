@@ -74,12 +74,13 @@ def check_streams(
     available = (
         f"the {split} split of {task.spec.name} has {tokens:,} tokens for {row_text} of a batch"
     )
-    memory = remembered_tokens(model.config, task, training=training)
-    limits = ("memory",) if training else ("memory", "evaluation_memory")
-    changed = [name for name in limits if getattr(model.config, name)]
-    name = f"model.backbone.{changed[-1]}" if changed else "task.memory"
     if stage_memory:
         name, memory = stage_memory
+    else:
+        memory = remembered_tokens(model.config, task, training=training)
+        limits = ("memory",) if training else ("memory", "evaluation_memory")
+        changed = [limit for limit in limits if getattr(model.config, limit)]
+        name = f"model.backbone.{changed[-1]}" if changed else "task.memory"
     # Bytes of a state that remembers 1 token, and of one that remembers `memory` tokens.
     least, needed = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
     if memory > tokens and needed > least:  # a state that does not grow has no limit

@@ -141,7 +141,12 @@ def read_tsv(path: Path, *, max_length: int, check_answers: bool) -> Iterator[tu
         lines = text if has_header else chain([first], text)
         for number, line in enumerate(lines, 1 + has_header):
             try:
-                yield _parse_line(line, value_first, max_length, check_answers)
+                yield _parse_line(
+                    line,
+                    value_first=value_first,
+                    max_length=max_length,
+                    check_answers=check_answers,
+                )
             except BadData as error:
                 raise BadData(f"{path}, line {number}: {error}") from None
         if has_header and number == 1:
@@ -151,7 +156,7 @@ def read_tsv(path: Path, *, max_length: int, check_answers: bool) -> Iterator[tu
 
 
 def _parse_line(
-    line: bytes, value_first: bool, max_length: int, check_answers: bool
+    line: bytes, *, value_first: bool, max_length: int, check_answers: bool
 ) -> tuple[bytes, int]:
     """Return the token ids of the tree in a line, and its value; see `read_tsv`."""
     columns = line.rstrip(b"\r\n").split(b"\t")
