@@ -564,7 +564,7 @@ class GatesResidual(Protocol):
         residual: Float[Tensor, "b l d"],
         dropout: Callable[[Tensor], Tensor],
     ) -> Flow:
-        """Return u (h - residual), where `extend` computes h from `flow`.
+        """Return u (h - residual), with h from `flow`; `extend` is this with x as the residual.
 
         The mixer applies `dropout` itself, before the gate; the block then applies none.
         """

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum, auto
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -200,6 +200,8 @@ class WrappedModule(Family):
     """
 
     order_hint = "set sees_order=false (with --wrap, or as an argument of lra.wrap)"
+    may_round: ClassVar[bool] = True
+    """Whether it may compute in float32 inside, as the softmax of most language models does."""
 
     def __init__(
         self,
@@ -269,7 +271,8 @@ class WrappedModule(Family):
                 "the same shape, or a tuple whose first entry is one: write a module whose forward "
                 "returns one of these"
             )
-        return y
+        # float32 among half precision would make all later layers compute in float32.
+        return y if _in_autocast(x) else y.to(x.dtype)
 
     def _make_mask(
         self, x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None
@@ -294,10 +297,14 @@ class WrappedModule(Family):
             length = x.shape[1]
             visible = visible & torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
         # The lowest number must not overflow in the type that autocast gives to scores.
-        kind, score_dtype = x.device.type, x.dtype
-        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-            score_dtype = torch.get_autocast_dtype(kind)
+        score_dtype = torch.get_autocast_dtype(x.device.type) if _in_autocast(x) else x.dtype
         return x.new_zeros(()).where(visible, torch.finfo(score_dtype).min)
+
+
+def _in_autocast(x: Tensor) -> bool:
+    """Tell whether autocast is on where `x` is computed."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _sort_parameters(
