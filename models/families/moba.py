@@ -46,6 +46,7 @@ class MobaCore(nn.Module):
             supports=frozenset({"keep", "start", "document"}),
             causal=site.causal,
             operations=Growth(2.0),
+            reach=block - 1 if top == 1 else None,
             row_stochastic=True,
             weight_dropout=True,
             summarises=block > 1 and top > 1,
