@@ -7,19 +7,23 @@ import functools
 
 import pytest
 
-from lra.models.contract import CHECKS, Case, sight, ways
-from lra.models.contract.case import PRECISIONS, fix_seed
+from lra.models.contract import CHECKS, Case, learning, relations
+from lra.models.contract.calls import calls_of
+from lra.models.contract.case import fix_seed
 from lra.models.mixer import Positions, Traits, Unsupported
 from tests.contracts.choices_of_configs import MODELS
 
 LEFT_OUT = {
-    "traits", "empty", "half", "meta", "strides", "copies", "hooks", "repeatable", "calls",
-    "untouched", "recomputation", "random_draws", "batch", "heads", "order", "content",
-    "large_inputs", "flow", "operations", "memory",
+    "meta", "copies", "upkeep", "untouched", "calls", "rounding", "statistics", "recomputation",
+    "flow", "long", "content", "methods", "operations", "memory",
 }  # fmt: skip
-"""Checks of what an option rarely moves, or another test tries with each, and of growth."""
-LENGTH = 36
-"""Tokens: two of the largest parts, and some more; blocks of 6 and 12 are whole."""
+"""Checks of what an option rarely moves, and of growth: they take long."""
+UNSURE = {"ttt": {"sight"}}
+"""Checks by family that fail by chance: some places of a block, drawn, read none of their block."""
+LENGTH = 48
+"""Tokens: three of the largest parts, and some more; blocks of 6 and 12 are whole."""
+SHARE = 20
+"""Of so many drawn calls one is tried: the defaults have all."""
 ENCODINGS = {Positions.rotary, Positions.transformer_xl}
 """One that turns queries and keys and one that adds to scores."""
 VARIANTS = {
@@ -81,7 +85,10 @@ VARIANTS = {
         {"chunk": 13, "convolution": 3, "quasi_separable": True, "states": 4},
         {"chunk": 13, "log_linear": True, "states": 4},
     ],
-    "mega": [{"chunk_length": 6, "relative": "rotary", "attention": "laplace", "key_width": 4}],
+    "mega": [
+        {"chunk_length": 6, "relative": "rotary", "attention": "laplace", "key_width": 4},
+        {"query_block": 3},
+    ],
     "mesa_net": [{"chunk": 13, "convolution": None, "ridge_min": 0.5, "gate": "silu", "steps": 9}],
     "mlstm": [{"chunk": 13, "convolution": None, "block_size": 1, "expansion": 1}],
     "moba": [{"block": 4, "top": 3}, {"block": 5, "top": 1}],
@@ -164,10 +171,11 @@ class Few(Case):
     ],
 )
 def test_a_variant_keeps_the_contract(family, options, monkeypatch):
-    """In each direction that it offers; in one lower precision, the one that stacks train in."""
-    for module in (sight, ways):
-        monkeypatch.setattr(module, "PRECISIONS", {"autocast": PRECISIONS["autocast"]})
+    """In each direction that it offers, at one site."""
+    monkeypatch.setattr(relations, "calls_of", lambda case: calls_of(case)[::SHARE])
+    monkeypatch.setattr(learning, "_sites", lambda _: ())
     make, offered, failed = functools.partial(MODELS[family], **options), [], []
+    checks = CHECKS.keys() - LEFT_OUT - UNSURE.get(family, set())
     for causal in (False, True):
         case = Few(make=make, causal=causal, max_length=LENGTH, width=12, heads=3)
         try:
@@ -176,7 +184,7 @@ def test_a_variant_keeps_the_contract(family, options, monkeypatch):
             continue
         offered.append(causal)
         with fix_seed(0):
-            results = {name: check(case) for name, check in CHECKS.items() if name not in LEFT_OUT}
+            results = {name: CHECKS[name](case) for name in sorted(checks)}
         failed += [(causal, name, each.detail) for name, each in results.items() if not each.passed]
     assert offered
     assert not failed

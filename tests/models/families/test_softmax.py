@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Flow, Layout, Positions
+from lra.models.mixer import Flow, Layout
 from lra.models.ops.exact import visibility
-from lra.models.positions import alibi_slopes
 from lra.models.state import reset
 from tests.attention import builder, drawn
 
@@ -25,18 +24,13 @@ def test_no_mask_is_made_where_the_direction_says_all() -> None:
 MEMORY = 7
 
 
-def window(mixer, x: Tensor, positions: Positions) -> Tensor:
+def window(mixer, x: Tensor) -> Tensor:
     """A window of the last MEMORY tokens, itself included, as loops over single numbers."""
     q, k, v = mixer.project(x, Layout())
     o = torch.zeros_like(v)
     for i in range(x.shape[1]):
         near = range(max(0, i - MEMORY + 1), i + 1)
         scores = torch.stack([(q[:, :, i] * k[:, :, j]).sum(-1) / math.sqrt(4) for j in near], -1)
-        if positions is Positions.alibi:
-            far = torch.tensor([float(i - j) for j in near], dtype=x.dtype)
-            scores = scores - alibi_slopes(3).double()[:, None] * far
-        if positions is Positions.t5:
-            scores = scores + torch.stack([mixer.core.relative.weight[i - j] for j in near], -1)
         weights = scores.softmax(-1)
         o[:, :, i] = sum(weights[..., n, None] * v[:, :, j] for n, j in enumerate(near))
     return mixer.merge(o)
@@ -54,7 +48,7 @@ def test_rows_of_different_age_slide_by_themselves() -> None:
             flow = mixer.extend(Flow(piece, state), Layout())
             state, seen = flow.state, [*seen, flow.x]
         y = torch.cat(seen, 1)
-        young = window(mixer, x[:, 17:], Positions.none)[:1]
+        young = window(mixer, x[:, 17:])[:1]
         torch.testing.assert_close(y[:1], young, atol=1e-12, rtol=0)
-        full = window(mixer, x, Positions.none)[1:, 17:]
+        full = window(mixer, x)[1:, 17:]
         torch.testing.assert_close(y[1:], full, atol=1e-12, rtol=0)

@@ -69,15 +69,6 @@ def test_equals_the_sequential_definition(options: dict) -> None:
     compare(seen, wanted, [x])
 
 
-def test_lengths_that_do_not_divide_are_padded_with_masked_tokens() -> None:
-    stack, x = build(), drawn(2, 13, 16)
-    longer = torch.cat((x, drawn(2, 20, 16, seed=9)), dim=1)
-    keep = (torch.arange(33) < 13).expand(2, 33)
-    torch.testing.assert_close(
-        stack(Flow(longer), Layout(keep=keep)).x, stack(Flow(x), Layout()).x, atol=1e-12, rtol=0
-    )
-
-
 def test_a_chunk_without_a_token_leaves_the_state() -> None:
     stack, x = build(), drawn(1, 15, 16)
     keep = torch.ones(1, 15, dtype=torch.bool)

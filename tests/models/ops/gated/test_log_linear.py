@@ -1,13 +1,12 @@
-"""The product by levels, and the same from state to state, against its definition pair by pair.
+"""The product by levels against its definition pair by pair.
 
 Each with and without keys that correct what was written.
 """
 
 import pytest
-import torch
 from torch.nn import functional as F
 
-from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
+from lra.models.ops.gated.log_linear import level_count, log_linear_product
 from tests.attention import compare, drawn
 from tests.literal import gated as reference
 
@@ -41,21 +40,6 @@ def defined(given):
     return form(*given[:5], **writes(given))
 
 
-def empty(number):
-    state = torch.zeros(ROWS, HEADS, number - 1, KEYS, VALUES, dtype=torch.float64)
-    return {"state": state, "place": torch.zeros(ROWS, dtype=torch.int64)}
-
-
-def stepped(given, cuts, chunk=4, left=None):
-    """Return what is read piece by piece, and what is left behind the last."""
-    left, outputs = left or empty(given[4].shape[3]), []
-    for piece in zip(*(each.split(cuts, 2) for each in given), strict=True):
-        o, state, place = log_linear_steps(*piece[:5], **writes(piece), **left, chunk=chunk)
-        left = {"state": state, "place": place}
-        outputs.append(o)
-    return torch.cat(outputs, 2), left
-
-
 @BOTH
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 33])
 def test_the_tree_is_its_definition(length, delta):
@@ -63,19 +47,6 @@ def test_the_tree_is_its_definition(length, delta):
     wanted = defined(given)
     for chunk in (1, 3, 8, 64):
         compare(product(given, chunk=chunk), wanted, given, atol=1e-10)
-
-
-@BOTH
-def test_rows_continue_from_places_of_their_own(delta):
-    given = inputs(29, 6, delta=delta)
-    _, first = stepped([each[:, :, :5] for each in given], [5])
-    _, second = stepped([each[:, :, :12] for each in given], [12])
-    left = {name: torch.stack((first[name][0], second[name][1])) for name in first}
-    later = [torch.stack((each[0, :, 5:22], each[1, :, 12:])) for each in given]
-    o, _ = stepped(later, [17], left=left)
-    wanted = defined(given)
-    torch.testing.assert_close(o[0], wanted[0, :, 5:22], atol=1e-10, rtol=0)
-    torch.testing.assert_close(o[1], wanted[1, :, 12:], atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize(("tokens", "wanted"), [(1, 2), (2, 2), (3, 3), (4, 3), (5, 4), (4096, 13)])
