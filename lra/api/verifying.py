@@ -87,7 +87,8 @@ def finding_lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
         else:
             error = re.search(r"\w+(Error|Exception|Unsupported): .*", finding.detail, re.DOTALL)
             # With every number replaced by 0, equal causes have equal texts.
-            cause = re.sub(r"[\d.]+(e[-+]\d+)?", "0", error[0] if error else finding.detail)
+            text = (error[0] if error else finding.detail).partition("; in Call(")[0]
+            cause = re.sub(r"[\d.]+(e[-+]\d+)?", "0", text)
             failures.setdefault(cause, []).append(finding)
     for first, *others in failures.values():
         names = [finding.check for finding in others]

@@ -10,7 +10,7 @@ operations does not import, or depend on, the checks.
 from importlib import import_module
 from typing import Any
 
-__all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
+__all__ = ["CHECKS", "Call", "Case", "Finding", "check_mixer", "repeat", "verify"]
 
 
 def __getattr__(name: str) -> Any:

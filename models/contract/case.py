@@ -138,6 +138,8 @@ class Case:
     seed: int = 0
     device: str = "cpu"
     """Device of mixers and inputs; both are drawn on the CPU."""
+    place: tuple[tuple[str, Any], ...] = ()
+    """Further fields of the site, with their values."""
 
     @property
     def lengths(self) -> list[int]:
@@ -181,11 +183,8 @@ class Case:
 
         `draw` is the seed of the site's generator; None: the case's seed.
         """
-        site = Site(
-            width=self.width,
-            heads=self.heads,
+        site = self.site(
             max_length=max_length or self.max_length,
-            causal=self.causal,
             attention_dropout=attention_dropout,
             positions=positions,
             generator=torch.Generator().manual_seed(self.seed if draw is None else draw),
@@ -194,16 +193,22 @@ class Case:
             mixer = self.make(site)
         return checked_module(mixer).eval()
 
+    def site(self, **told: Any) -> Site:
+        """Return the place where the mixer is built; `told` are further fields."""
+        own = {"width": self.width, "heads": self.heads, "max_length": self.max_length}
+        return Site(**{**own, "causal": self.causal, **dict(self.place), **told})
+
     def mixer(self, **options: Any) -> nn.Module:
         """Build the mixer in the kit's dtype, with all zero parameters replaced.
 
-        Biases start at zero in most families, which would hide what they do to padding.
+        Biases start at zero in most families, which would hide what they do to padding. The numbers
+        are positive, because what is clamped at zero would be dead.
         """
-        mixer = self.build(**options).to(self.dtype)
+        mixer = to_dtype(self.build(**options), self.dtype)
         with fix_seed(self.seed + 1), torch.no_grad():
             for parameter in mixer.parameters():
                 if not parameter.any():
-                    parameter.normal_(std=0.3)
+                    parameter.normal_(std=0.3).abs_()
         return mixer.to(self.device)
 
     def input(
@@ -265,6 +270,19 @@ class Case:
 
 
 Check = Callable[[Case], Result]
+COMPLEX = {torch.float64: torch.complex128}
+
+
+def to_dtype(mixer: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Convert all floating-point weights; complex ones stay complex, which `Module.to` ends."""
+    weights = [*mixer.parameters(), *mixer.buffers()]
+    if not any(weight.is_complex() for weight in weights):
+        return mixer.to(dtype)
+    for weight in weights:
+        if weight.is_floating_point() or weight.is_complex():
+            kind = COMPLEX.get(dtype, torch.complex64) if weight.is_complex() else dtype
+            weight.data = weight.data.to(kind)
+    return mixer
 
 
 def traits_of(mixer: nn.Module) -> Traits:

@@ -1,14 +1,13 @@
-"""Combinations of the facts of a layout, and which tokens may then attend to each other."""
+"""Drawn facts of a layout, and which tokens may then attend to each other."""
 
 from collections.abc import Mapping
-from itertools import combinations
 from typing import Any, TypeAlias, cast
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lra.models.contract.case import ROWS, Case
+from lra.models.contract.case import ROWS
 from lra.models.mixer import MASKS, Layout, Traits
 
 Facts: TypeAlias = Mapping[str, Tensor]
@@ -20,46 +19,54 @@ RANKS = (-(2**24) - 1, -(2**24), -1, 0, 3, 2**32)
 """Of tokens, lowest first: below zero, equal in float32, and 0 again modulo 2**32."""
 
 
-def layouts(case: Case, traits: Traits, length: int) -> dict[str, Facts]:
-    """Return every combination of the facts that a mixer supports, each with its name."""
-    every = _facts(case, length)
-    claimed = [name for name in every if name in traits.supports]
-    if not traits.causal:
-        claimed = [name for name in claimed if name != "prefix"]  # all see each other anyway
-    return {
-        " and ".join(names) or "no mask": {name: every[name] for name in names}
-        for number in range(len(claimed) + 1)
-        for names in combinations(claimed, number)
-    }
+PADDING = ("front", "behind", "holes", "row")
+"""Kinds of padding: before the tokens, after them, at random places, and one row of it alone."""
 
 
-def few_layouts(case: Case, traits: Traits, length: int) -> dict[str, Facts]:
-    """Return the layout without facts, with each fact alone, and with all facts together."""
-    kinds = layouts(case, traits, length)
-    *_, together = kinds
-    return {name: facts for name, facts in kinds.items() if len(facts) < 2 or name == together}
+def masks_for(traits: Traits) -> list[str]:
+    """Return the names of masks that a mixer takes, for `draw_facts`."""
+    padding = [*PADDING] if "keep" in traits.supports or traits.hides_others else []
+    others = [name for name in (*MASKS, "is_global") if name in traits.supports]
+    several = ["+".join(("holes", *others))] if padding and len(others) > 1 else []
+    pairs = [f"{kind}+{name}" for kind, name in zip(("holes", "front") * 2, others, strict=False)]
+    return ["none", *padding, *others, *(pairs if padding else []), *several]
 
 
-def _facts(case: Case, length: int) -> dict[str, Tensor]:
-    """Return an example of each fact, with different values in each row."""
-    generator = torch.Generator().manual_seed(case.seed + 8)
-    place = torch.arange(length)
-    keep = torch.rand(ROWS, length, generator=generator) < 0.6
-    keep[1] = (place >= length // 4) & (place < length - length // 4)
-    keep[2] = place >= length // 3
-    keep[0, length // 2] = True  # no row is empty
-    numbers, ranks = torch.tensor(NUMBERS), torch.tensor(RANKS)
-    document = numbers[torch.randint(len(NUMBERS), (ROWS, length), generator=generator)]
-    document[1] = numbers[place * len(NUMBERS) // length]
-    order = ranks[torch.randint(len(RANKS), (ROWS, length), generator=generator)]
-    order[1] = torch.randperm(length, generator=generator) - length // 2
-    is_global = torch.zeros(ROWS, length, dtype=torch.bool)
-    is_global[0, [0, length // 2]] = is_global[1, length // 3] = True
-    prefix = torch.tensor([length // 3 + 1, length, 0])
-    every = {"keep": keep, "document": document, "prefix": prefix, "order": order}
-    assert set(MASKS) < set(every)
-    every["is_global"] = is_global
-    return {name: fact.to(case.device) for name, fact in every.items()}
+def draw_facts(mask: str, rows: int, length: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """Draw the facts of a mask: `none`, a kind of `PADDING`, a fact, or several joined by `+`."""
+    place, facts = torch.arange(length).expand(rows, -1), dict[str, Tensor]()
+
+    def below(most: int, *shape: int) -> Tensor:
+        return torch.randint(most, shape, generator=generator)
+
+    for name in mask.split("+"):
+        size = 1 + below(length, rows, 1)
+        match name:
+            case "front":
+                facts["keep"] = place >= length - size
+            case "behind":
+                facts["keep"] = place < size
+            case "holes":
+                facts["keep"] = torch.rand(rows, length, generator=generator) < 0.6
+            case "row":
+                empty = below(rows, 1)
+                facts["keep"] = (place < size) & (torch.arange(rows)[:, None] != empty)
+            case "document":
+                ends = below(length, rows, 1, 3).sort(-1).values
+                mixed = below(len(NUMBERS), rows, length)
+                number = (place[..., None] >= ends).sum(-1)
+                kind = torch.arange(rows)[:, None] % 3
+                chosen = torch.tensor(NUMBERS)[torch.where(kind == 1, mixed, number)]
+                facts["document"] = torch.where(kind == 2, place, chosen)  # each token alone
+            case "prefix":
+                facts["prefix"] = below(length + 1, rows)
+            case "order":
+                mixed = torch.tensor(RANKS)[below(len(RANKS), rows, length)]
+                shuffled = torch.rand(rows, length, generator=generator).argsort(-1) - length // 2
+                facts["order"] = mixed.where(torch.arange(rows)[:, None] % 2 == 1, shuffled)
+            case "is_global":
+                facts["is_global"] = torch.rand(rows, length, generator=generator) < 2 / length
+    return facts
 
 
 def layout_of(facts: Facts) -> Layout:
@@ -67,14 +74,14 @@ def layout_of(facts: Facts) -> Layout:
     return Layout(**cast(Any, facts))
 
 
-def visible(facts: Facts, length: int, *, causal: bool) -> Bool[Tensor, "b l l"]:
+def visible(facts: Facts, length: int, *, causal: bool, rows: int = ROWS) -> Bool[Tensor, "b l l"]:
     """Return which query may attend to which key under these facts, [b query key].
 
     Global tokens, and tokens within a limited reach, attend to no more than this.
     """
     device = next((fact.device for fact in facts.values()), None)
     place = torch.arange(length, device=device)
-    seen = torch.ones(ROWS, length, length, dtype=torch.bool, device=device)
+    seen = torch.ones(rows, length, length, dtype=torch.bool, device=device)
     if causal:
         seen &= place <= place[:, None]
         if "prefix" in facts:

@@ -1,15 +1,17 @@
 """The contract kit's checks of form: declarations, shapes, types, strides, copies, hooks."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 
+from lra.models.contract.calls import STATE_ENTRIES, Call, entries_of, precisions_of
 from lra.models.contract.case import Case, Result, call, fix_seed, traits_of, worst
-from lra.models.contract.ways import ways
-from lra.models.mixer import FACTS, AfterStep, Growth, Penalised, Positions, TunedModule
+from lra.models.contract.passes import Path
+from lra.models.mixer import FACTS, AfterStep, Growth, Penalised, Positions, Traits, TunedModule
 
 EXERCISED: Mapping[str, str] = {
     "keep": "padding",
@@ -20,6 +22,8 @@ EXERCISED: Mapping[str, str] = {
     "order": "ranks",
 }
 """The check that holds a mixer to its claim to support a field of `Layout`."""
+TRAINED = (1, 2, 10, 100, 1_000, 10_000)
+"""Steps after which `after_step` is called."""
 BEYOND = 3
 """Tokens past the site's longest length, for a mixer that says any length will do."""
 
@@ -27,22 +31,28 @@ BEYOND = 3
 def check_traits(case: Case) -> Result:
     """The traits of the mixer are valid and fit the direction."""
     traits = traits_of(case.build())
+    return worst([*_claims(case, traits), Result(True, f"supports {sorted(traits.supports)}")])
+
+
+def _claims(case: Case, traits: Traits) -> Iterator[Result]:
+    """Yield each claim that means nothing, or does not fit."""
     unknown = sorted(traits.supports - set(EXERCISED))
     if unknown or (traits.hides_others and "keep" in traits.supports):
         wanted = f"facts of a Layout {FACTS}, and keep only without hides_others"
-        return Result(False, f"supports names {unknown or ['keep']}: wanted {wanted}")
+        yield Result(False, f"supports names {unknown or ['keep']}: wanted {wanted}")
+    if traits.causal and "order" in traits.supports:
+        yield Result(False, "order is supported by a causal mixer").because(
+            "ranks are for mixers that attend to both sides: remove order from a causal one"
+        )
     if unknown := sorted(traits.positions - set(Positions)):
-        return Result(False, f"positions names {unknown}: wanted some of {[*Positions]}")
+        yield Result(False, f"positions names {unknown}: wanted some of {[*Positions]}")
     for name in ("operations", "memory"):
         if not isinstance(grown := getattr(traits, name), Growth):
-            return Result(
-                False, f"{name} is {grown!r}: wanted a Growth, such as Growth(2.0) for n²"
-            )
+            yield Result(False, f"{name} is {grown!r}: wanted a Growth, such as Growth(2.0) for n²")
     if case.causal and not traits.causal:
-        return Result(False, "built at a causal site: traits.causal is False, wanted True")
+        yield Result(False, "built at a causal site: traits.causal is False, wanted True")
     if traits.max_length is not None and traits.max_length < case.max_length:
-        return Result(False, f"ends at length {traits.max_length}: the site says {case.max_length}")
-    return Result(True, f"supports {sorted(traits.supports)}, causal={traits.causal}")
+        yield Result(False, f"ends at length {traits.max_length}: the site says {case.max_length}")
 
 
 def check_lengths(case: Case) -> Result:
@@ -77,43 +87,28 @@ def check_lengths(case: Case) -> Result:
 
 def check_empty(case: Case) -> Result:
     """A batch without rows, as the last of several ranks may get, passes in both directions."""
-    mixer, length = case.mixer(), case.middling
-    for name, mask in case.masks(traits_of(mixer)).items():
-        x = case.input(length)[:0].requires_grad_()
-        facts = {} if mask is None else {"keep": mask[:0, :length]}
+    masks = ["none", "holes"] if "keep" in traits_of(case.build()).supports else ["none"]
+    entries = [each for each in entries_of(case) if each not in ("attend", "attention_core")]
+    for entry, mask, training in product(entries, masks, (False, True)):
+        if entry in STATE_ENTRIES and mask != "none":
+            continue
+        call = Call(
+            entry=entry, training=training, mask=mask, rows=0, precision=precisions_of(case)[0]
+        )
+        path = Path(case, call)
         try:
-            for _, run in ways(mixer):
-                y = run(x, facts)
-                torch.autograd.backward(y.sum())
+            x = path.x.requires_grad_()
+            y = path.run(x)
+            torch.autograd.backward(y.sum())
         except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
             return Result(
-                False, f"a batch of 0 rows, {name}: {type(error).__name__}: {error}"
+                False, f"a batch of 0 rows, {call!r}: {type(error).__name__}: {error}"
             ).because("a shape of -1, a maximum or a mean over the batch")
         if y.shape != x.shape:
             return Result(
                 False, f"a batch of 0 rows: got {tuple(y.shape)}, wanted {tuple(x.shape)}"
             )
     return Result(True, "a batch of 0 rows passes")
-
-
-def check_half(case: Case) -> Result:
-    """bfloat16 goes in and comes out; under autocast the output is bfloat16 or float32."""
-    length = case.middling
-    x = case.input(length).float()
-    with torch.no_grad():
-        y = call(case.mixer().bfloat16(), x.bfloat16())
-        with torch.autocast(case.device, torch.bfloat16):
-            z = call(case.mixer().float(), x)
-    if y.dtype != torch.bfloat16:
-        return Result(False, f"a bfloat16 mixer gives {y.dtype} for bfloat16").because(
-            "a table or a constant that is neither parameter nor buffer, or a cast that is not "
-            "undone"
-        )
-    if z.dtype not in (torch.bfloat16, torch.float32):
-        return Result(False, f"under autocast float32 gives {z.dtype}: wanted bfloat16 or float32")
-    if not (y.isfinite().all() and z.isfinite().all()):
-        return Result(False, "bfloat16 gives values that are not finite")
-    return Result(True, f"bfloat16 gives bfloat16, autocast gives {z.dtype}")
 
 
 def check_meta(case: Case) -> Result:
@@ -124,37 +119,6 @@ def check_meta(case: Case) -> Result:
     if elsewhere:
         return Result(False, f"parameters outside the meta device: {elsewhere}")
     return Result(True, "builds on the meta device")
-
-
-def check_strides(case: Case) -> Result:
-    """The memory layout of the input, or of the gradient that comes back, changes no value."""
-    mixer, x = case.mixer(), case.input(case.middling)
-    spaced = torch.stack((x, x), dim=-1)[..., 0]
-    views = {
-        "length first": x.transpose(0, 1).contiguous().transpose(0, 1),
-        "width before length": x.mT.contiguous().mT,
-        "every other channel": spaced,
-    }
-    wanted = call(mixer, x)
-    cause = "view() or as_strided() on a tensor that may not be contiguous"
-    seen = [
-        case.agree(f"strides {name}", call(mixer, view), wanted).because(cause)
-        for name, view in views.items()
-    ]
-    one = x[:1].expand(3, -1, -1)
-    seen.append(
-        case.agree("one row expanded", call(mixer, one), call(mixer, one.clone())).because(cause)
-    )
-    x.requires_grad_()
-    y = call(mixer, x)
-    expanded = torch.autograd.grad(y.sum(), x, retain_graph=True)[0]
-    written_out = torch.autograd.grad(y, x, torch.ones_like(y))[0]
-    seen.append(
-        case.agree("gradient of a sum", expanded, written_out).because(
-            "a backward pass that assumes a contiguous gradient"
-        )
-    )
-    return worst(seen)
 
 
 def check_copies(case: Case) -> Result:
@@ -202,9 +166,9 @@ def check_hooks(case: Case) -> Result:
             twins = [copy.deepcopy(mixer) for _ in range(2)]
             for salt, twin in enumerate(twins):
                 with fix_seed(20 + salt), torch.no_grad():
-                    for part in twin.modules():
+                    for part, step in product(twin.modules(), TRAINED):
                         if isinstance(part, AfterStep):
-                            part.after_step(1, torch.Generator().manual_seed(5))
+                            part.after_step(step, torch.Generator().manual_seed(5))
             here, there = map(tensors_of, twins)
             differ = [name for name in here if not torch.equal(here[name], there[name])]
             if differ:

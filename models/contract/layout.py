@@ -1,4 +1,4 @@
-"""The contract kit's checks of the layout: start, document, prefix, order and is_global."""
+"""The contract kit's checks of the layout: start, prefix, order and is_global."""
 
 from dataclasses import replace
 from typing import cast
@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lra.models.contract.case import ROWS, Case, Result, call, edges, inapplicable, traits_of, worst
+from lra.models.contract.case import ROWS, Case, Result, call, inapplicable, traits_of, worst
 from lra.models.contract.states import stream, streaming_mixer
 from lra.models.contract.values import attention
 from lra.models.mixer import Layout, Positions, Remembers, Unsupported
@@ -107,137 +107,36 @@ def _behind_prompts(case: Case, positions: Positions) -> Result:
     ).because("the position of one row in its stream is used for all")
 
 
-def check_document(case: Case) -> Result:
-    """Each document gives the same result alone, also under padding; `sight` tries mixed ones."""
-    traits = traits_of(case.build())
-    if "document" not in traits.supports:
-        return NOT_CLAIMED
-    seen = []
-    for positions in (Positions.none, *case.inside(traits)):
-        mixer, length = case.mixer(positions=positions), case.length(positions)
-        x, third, how = case.input(length), length // 3, f"positions={positions.value}"
-        if positions != Positions.none and not _shifts_freely(case, mixer, x):
-            continue
-        index = torch.arange(length, device=case.device).expand(ROWS, -1)
-        one = torch.full_like(index, 4)
-        plain = call(mixer, x)
-        seen.append(case.agree(f"one document, {how}", call(mixer, x, document=one), plain))
-        if positions == Positions.none:
-            lone = call(mixer, x.flatten(0, 1)[:, None]).reshape(x.shape)
-            y = call(mixer, x, document=index)
-            seen.append(case.agree("a document for each token", y, lone))
-        # Numbers in no order; the middle one has one token.
-        following = torch.where(index < third, 9, torch.where(index > third, 2, -5))
-        following[1] = 4
-        y = call(mixer, x, document=following)
-        seen.append(case.agree(f"a row of one document, {how}", y[1:2], call(mixer, x[1:2])))
-        for mask in [None, case.holes()[:1]] if "keep" in traits.supports else [None]:
-            if mask is None and "keep" in traits.supports and positions != Positions.none:
-                continue
-            keep = None if mask is None else mask[:, :length]
-            y = call(mixer, x[:1], keep, document=following[:1])[0]
-            for number in (9, -5, 2):
-                own = following[0] == number
-                alone = call(mixer, x[:1, own], None if keep is None else keep[:, own])[0]
-                real = slice(None) if keep is None else keep[0, own]
-                what = f"document {number} alone, {how}{'' if mask is None else ', under a mask'}"
-                seen.append(case.agree(what, y[own][real], alone[real]))
-    return worst(seen).because("layout.document is not applied, or not on every path")
-
-
-def _shifts_freely(case: Case, mixer: nn.Module, x: Float[Tensor, "b l d"]) -> bool:
-    """Tell whether only differences of positions matter, so that documents may be moved."""
-    if "start" not in traits_of(mixer).supports:
-        return False
-    try:
-        shifted = call(mixer, x, start=torch.full((ROWS,), x.shape[1], device=case.device))
-    except Unsupported:  # it takes a start beside a state alone
-        return False
-    return case.agree("shifted", shifted, call(mixer, x)).passed
-
-
 def check_prefix(case: Case) -> Result:
-    """Each row has its prefix, and what follows the prefix changes nothing in it.
-
-    Who sees whom beside it is tried by `sight`.
-    """
-    traits = traits_of(case.build())
-    if "prefix" not in traits.supports:
+    """A prefix of all tokens gives the bidirectional form; `sight` tries who attends to whom."""
+    mixer = case.mixer()
+    if "prefix" not in traits_of(mixer).supports:
         return NOT_CLAIMED
-    seen = []
-    for positions in (Positions.none, *case.inside(traits)):
-        mixer, length = case.mixer(positions=positions), case.length(positions)
-        x, how = case.input(length), f"positions={positions.value}"
-        plain = call(mixer, x)
-        if not traits.causal:
-            y = call(mixer, x, prefix=torch.full((ROWS,), length // 2, device=case.device))
-            return case.agree(f"prefix without a causal mask, {how}", y, plain).because(
-                "prefix removes tokens from attention; it must add some, if a mixer is causal"
-            )
-        prefixes = [0, length // 3 + 1, length]
-        prefix = torch.tensor(prefixes, device=case.device)
-        y = call(mixer, x, prefix=prefix)
-        seen.append(case.agree(f"a prefix of no tokens, {how}", y[0], plain[0]))
-        for row, count in enumerate(prefixes):
-            own = prefix[row : row + 1]
-            alone = call(mixer, x[row : row + 1], prefix=own)[0]
-            seen.append(case.agree(f"prefix of row {row} alone, {how}", alone, y[row]))
-            for end in {count, length - 1} - {0}:
-                if end >= count:
-                    first = call(mixer, x[row : row + 1, :end], prefix=own)[0]
-                    what = f"the first {end} tokens alone, a prefix of {count}, {how}"
-                    seen.append(case.agree(what, first, y[row, :end]))
-    found = worst(seen).because("the prefix of one row is applied to another, or opens too much")
-    twin = _bidirectional(case, case.mixer()) if found.passed else None
+    twin = _bidirectional(case, mixer) if case.causal else None
     if twin is None:
-        return found
+        return inapplicable("it has no bidirectional form with the same weights")
     x = case.input(case.middling)
     whole = torch.full((ROWS,), case.middling, device=case.device)
     return case.agree(
         "a prefix of all against the bidirectional form",
-        call(case.mixer(), x, prefix=whole),
+        call(mixer, x, prefix=whole),
         call(twin, x),
     ).because("tokens of the prefix get other weights than earlier tokens")
 
 
 def check_ranks(case: Case) -> Result:
-    """Equal ranks hide nothing, ascending ones act like causality; each row has separate ranks.
-
-    Who sees whom by others is tried by `sight`.
-    """
-    traits = traits_of(case.build())
-    if "order" not in traits.supports:
-        return NOT_CLAIMED
-    if traits.causal:
-        return Result(False, "order is supported by a causal mixer").because(
-            "ranks are for mixers that attend to both sides: remove order from a causal one"
-        )
-    seen = []
-    for positions in (Positions.none, *case.inside(traits)):
-        mixer, length = case.mixer(positions=positions), case.length(positions)
-        x, how = case.input(length), f"positions={positions.value}"
-        generator = torch.Generator().manual_seed(case.seed + 7)
-        order = torch.randint(5, (ROWS, length), generator=generator)
-        order[0] = torch.randperm(length, generator=generator)
-        order = order.to(case.device)
-        same = torch.full_like(order, 3)
-        plain = call(mixer, x)
-        seen.append(
-            case.agree(f"ranks that are all equal, {how}", call(mixer, x, order=same), plain)
-        )
-        y = call(mixer, x, order=order)
-        for row in range(ROWS):
-            alone = call(mixer, x[row : row + 1], order=order[row : row + 1])[0]
-            seen.append(case.agree(f"ranks of row {row} alone, {how}", alone, y[row]))
-        if getattr(mixer, "attends_in_order", False):
-            seen.append(_queries(case, mixer, x, order))
-    found = worst(seen)
-    if not found.passed:
-        return found.because("layout.order is not applied, is shared by rows, or opens too much")
+    """Ascending ranks give the causal form, queries of lower rank see no higher ranks."""
     mixer, x = case.mixer(), case.input(case.middling)
+    if "order" not in traits_of(mixer).supports:
+        return NOT_CLAIMED
+    if getattr(mixer, "attends_in_order", False):
+        generator = torch.Generator().manual_seed(case.seed + 7)
+        order = torch.randint(5, x.shape[:2], generator=generator).to(case.device)
+        if not (found := _queries(case, mixer, x, order)).passed:
+            return found
     twin = _twin(case, mixer, causal=True)
     if twin is None:
-        return found
+        return inapplicable("it has no causal form with the same weights")
     ascending = torch.arange(case.middling, device=case.device).expand(ROWS, -1)
     return case.agree(
         "ascending ranks against the causal form", call(mixer, x, order=ascending), call(twin, x)
@@ -295,38 +194,15 @@ def _bidirectional(case: Case, mixer: nn.Module) -> nn.Module | None:
 
 
 def check_is_global(case: Case) -> Result:
-    """Global tokens attend to all, and all to them, as far as causality and padding allow."""
-    mixer = case.mixer()
-    traits = traits_of(mixer)
-    if "is_global" not in traits.supports:
+    """Global tokens attend to all, and all to them, as far as causality allows."""
+    mixer, flags = case.mixer(), case.globals()
+    if "is_global" not in traits_of(mixer).supports:
         return NOT_CLAIMED
-    x, flags = case.input(), case.globals()
-    y = call(mixer, x, is_global=flags)
-    seen = [case.agree("no global token", y[2:], call(mixer, x[2:]))]
-    for row in range(ROWS):
-        alone = call(mixer, x[row : row + 1], is_global=flags[row : row + 1])[0]
-        seen.append(case.agree(f"global tokens of row {row} alone", alone, y[row]))
-    if "keep" in traits.supports:
-        keep = case.holes() | flags
-        loud = torch.where(keep[..., None], x, case.noise(x))
-        here, there = (call(mixer, z, keep, is_global=flags)[keep] for z in (x, loud))
-        seen.append(case.agree("with global tokens, padding replaced by outliers", there, here))
-    if traits.causal:
-        for cut in edges(case.max_length):
-            before = case.before([cut]).expand(ROWS, -1)[..., None]
-            loud = torch.where(before, x, case.noise(x))
-            there = call(mixer, loud, is_global=flags)[:, :cut]
-            seen.append(
-                case.agree(f"with global tokens, outliers from {cut} on", there, y[:, :cut])
-            )
-    found = worst(seen)
-    if not found.passed:
-        return found.because("global tokens open a path that ignores row, mask or direction")
     for row, token in flags.nonzero().tolist():
         blind = _unseeing(case, mixer, flags, row, token)
         if blind is not None:
             return Result(False, blind).because("layout.is_global is not applied")
-    return found
+    return Result(True, "global tokens attend to all, and all to them")
 
 
 def _unseeing(

@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from lra.models.contract.case import (
-    ROWS,
+    FEW,
     Case,
     Result,
     call,
@@ -17,35 +18,14 @@ from lra.models.contract.case import (
     traits_of,
     worst,
 )
-from lra.models.contract.ways import ways
-from lra.models.mixer import Layout, Positions, Unsupported
+from lra.models.contract.relations import drive
+from lra.models.contract.states import stream, streaming_mixer
+from lra.models.mixer import Layout, Positions, Remembers, Unsupported
 
+LONG = 3_000
+"""Tokens of a long sequence."""
 HEADS = 4
 """More than two: two that are swapped look alike under many tests."""
-BATCH = 7
-
-
-def check_batch(case: Case) -> Result:
-    """An example's output depends neither on other examples of the batch nor on its place there."""
-    mixer, x = case.mixer(), case.input(rows=BATCH)
-    whole = call(mixer, x)
-    seen = [case.agree("examples in reverse order", call(mixer, x.flip(0)).flip(0), whole)]
-    for row in range(BATCH):
-        alone = call(mixer, x[row : row + 1])[0]
-        seen.append(case.agree(f"example {row} alone", alone, whole[row]))
-    for row in (0, BATCH // 2, BATCH - 1):
-        loud = case.noise(x)
-        loud[row] = x[row]
-        seen.append(case.agree(f"example {row} among outliers", call(mixer, loud)[row], whole[row]))
-    if traits_of(mixer).hides_others:
-        keep, x = case.holes(), x[:ROWS]
-        whole = call(mixer, x, keep)
-        for row in range(ROWS):
-            alone = call(mixer, x[row : row + 1], keep[row : row + 1])[0]
-            seen.append(case.agree(f"example {row} alone with its mask", alone, whole[row]))
-        full = call(mixer, x, torch.ones_like(keep))
-        seen.append(case.agree("keep of all True", full, call(mixer, x)))
-    return worst(seen).because("a statistic or a product over the batch axis")
 
 
 def check_heads(case: Case) -> Result:
@@ -133,38 +113,17 @@ def check_order(case: Case) -> Result:
 
 
 def check_padding(case: Case) -> Result:
-    """Padding has no effect, by its content or its presence, and receives no gradient."""
-    mixer, x, keep = case.mixer(), case.input(), case.keep()
+    """Padding has no effect, by its content or its presence, at any length and for a lone token."""
+    mixer, full = case.mixer(), torch.ones_like(case.keep())
     if "keep" not in traits_of(mixer).supports:
         return inapplicable("traits.supports does not list keep, so padding is refused")
-    padded = call(mixer, x, keep)
-    loud = torch.where(keep[..., None], x, case.noise(x))
-    seen = [case.agree("padding replaced by outliers", call(mixer, loud, keep)[keep], padded[keep])]
+    x = case.input()
     with torch.no_grad():
-        seen += _padded(case, mixer)
-    holes = case.holes()
-    loud = torch.where(holes[..., None], x, case.noise(x))
-    whole = call(mixer, x, holes)
-    there = call(mixer, loud, holes)[holes]
-    seen.append(case.agree("padding in the middle replaced by outliers", there, whole[holes]))
-    for row in range(ROWS):
-        alone = call(mixer, x[row : row + 1], holes[row : row + 1])[0, holes[row]]
-        beside = whole[row, holes[row]]
-        seen.append(case.agree(f"example {row} alone with its padding", alone, beside))
-    seen.append(_lone_token(case, mixer))
-    full = torch.ones_like(keep)
-    seen.append(case.agree("keep of all True", call(mixer, x, full), call(mixer, x)))
-    found = worst(seen)
-    if not found.passed:
-        cause = "a mask that is not applied, or padding in a sum or a mean"
-        return found.because(cause + getattr(mixer, "padding_hint", ""))
-    for mask in (keep, holes):
-        source = case.input().requires_grad_()
-        scalar = (call(mixer, source, mask) * case.input(salt=3))[mask].sum()
-        gradient = torch.autograd.grad(scalar, source)[0]
-        wanted = gradient.where(mask[..., None], 0.0)
-        seen.append(case.agree("gradient of real tokens at padding", gradient, wanted))
-    return worst(seen).because("a backward pass that ignores the mask")
+        seen = [*_padded(case, mixer), _lone_token(case, mixer)]
+        seen.append(case.agree("keep of all True", call(mixer, x, full), call(mixer, x)))
+    found = worst([*seen, drive(case, "padding")])
+    cause = "a mask that is not applied, or padding in a sum or a mean"
+    return found.because(cause + getattr(mixer, "padding_hint", ""))
 
 
 def _padded(case: Case, mixer: nn.Module) -> list[Result]:
@@ -200,24 +159,6 @@ def _lone_token(case: Case, mixer: nn.Module) -> Result:
     return case.agree("a token after padding, compared with other positions", y, y[:1].expand_as(y))
 
 
-def check_masked_rows(case: Case) -> Result:
-    """An example of padding alone gives finite values and gradients."""
-    mixer = case.mixer()
-    if "keep" not in traits_of(mixer).supports:
-        return inapplicable("traits.supports does not list keep")
-    x, keep = case.input().requires_grad_(), case.keep()
-    keep[1] = False
-    learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
-    for name, run in ways(mixer):
-        y, what = run(x, {"keep": keep}), f"a row of padding alone, {name}"
-        if not y.isfinite().all():
-            return Result(False, f"{what}: values are not finite; wanted any finite values")
-        gradients = torch.autograd.grad(y.sum(), [x, *learnt], materialize_grads=True)
-        if not all(part.isfinite().all() for part in gradients):
-            return Result(False, f"{what}: gradients are not finite")
-    return Result(True, "a row of padding alone gives finite values and gradients")
-
-
 def check_cross(case: Case) -> Result:
     """Cross attention over its input equals self-attention; padding of the source is excluded."""
     mixer = case.mixer()
@@ -244,6 +185,9 @@ def _crossed(case: Case, mixer: nn.Module) -> Result:
         seen.append(
             case.agree(f"padded source, outliers{how}", attend(x, Layout(), loud, padded), wanted)
         )
+        size = int(keep[1].sum())
+        y = attend(x[1:2], Layout(), source[1:2, :size], Layout())
+        seen.append(case.agree(f"padded source, cut{how}", wanted[1:2], y))
     lone = attend(x[:, :1], Layout(), source, Layout())
     whole = attend(torch.cat((x[:, :1], x[:, :1]), dim=1), Layout(), source, Layout())
     if lone.shape != x[:, :1].shape or not lone.isfinite().all():
@@ -251,3 +195,51 @@ def _crossed(case: Case, mixer: nn.Module) -> Result:
     if not traits.random_draws:
         seen.append(case.agree("one query alone", whole[:, :1], lone))
     return worst(seen)
+
+
+def check_long(case: Case) -> Result:
+    """Of a sequence longer than any block, the beginning alone and a stream give the same."""
+    here, part = replace(case, max_length=max(case.max_length, LONG)), LONG // 3
+    mixer, x, seen = here.mixer(), here.input(LONG, rows=1), list[Result]()
+    traits, streaming = traits_of(mixer), streaming_mixer(here)
+    with torch.no_grad():
+        whole, alone = call(mixer, x), call(mixer, x[:, :part])
+        if traits.causal and not traits.selection_leak:
+            what = f"the first {part} of {LONG} tokens"
+            seen.append(case.agree(what, whole[:, :part], alone))
+        if "keep" in traits.supports:
+            y = call(mixer, x, torch.arange(LONG, device=x.device)[None] < part)
+            seen.append(case.agree(f"{part} tokens padded to {LONG}", y[:, :part], alone))
+        if not isinstance(streaming, str):
+            pieces = torch.split(x, [part, 1, LONG - part - 1], dim=1)
+            state = cast(Remembers, streaming).initial_state(1, LONG)
+            y, _ = stream(streaming, [*pieces], state)
+            seen.append(case.agree(f"a stream of {LONG} tokens", y, whole))
+    return worst(seen).because("another way from some length on")
+
+
+def check_unread(case: Case) -> Result:
+    """No length loses a token: each reaches another token's output where it does at some length."""
+    mixer = case.mixer()
+    traits = traits_of(mixer)
+    if traits.causal or "keep" in traits.supports or traits.random_draws:
+        return inapplicable("other checks look for it in mixers that are causal or take padding")
+
+    def unread(length: int) -> Bool[Tensor, " l"]:
+        x = case.input(length).requires_grad_()  # what one row does not choose, another may
+        y = call(mixer, x) * case.input(length, salt=3)
+        even = torch.arange(length, device=x.device) % 2 == 0
+        of_even, of_odd = (
+            torch.autograd.grad(y[:, one].sum(), x, retain_graph=True)[0].abs().amax((0, 2)) == 0
+            for one in (even, ~even)
+        )
+        return of_even.where(~even, of_odd)
+
+    if case.max_length > 2 and not unread(case.middling).any():
+        for length in (each for each in edges(case.max_length) if each > FEW):
+            if (blind := unread(length)).any():
+                token = int(blind.nonzero()[0])
+                return Result(
+                    False, f"of {length} tokens, number {token} changes no other token's output"
+                ).because("an incomplete block, or a length that fills blocks, loses a token")
+    return Result(True, "no length loses a token")

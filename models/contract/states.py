@@ -1,18 +1,21 @@
 """The contract kit's checks along time: `extend`, its states and its gradients."""
 
+import random
 from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from lra.models.contract.calls import cut_pieces
 from lra.models.contract.case import (
-    FEW,
     ROWS,
     SHORT,
     Case,
     Result,
     call,
+    edges,
+    fix_seed,
     inapplicable,
     traits_of,
     worst,
@@ -20,11 +23,11 @@ from lra.models.contract.case import (
 from lra.models.mixer import Extends, Flow, Layout, Positions, Remembers, State, Unsupported
 from lra.models.state import join, select
 
-STEPS = 2
-"""Single tokens behind a prompt: the second reads a state that a step made."""
-
 MEMORY = 6
 """Tokens that are remembered where a stream is to outgrow its memory."""
+
+PARTITIONS = 16
+"""Drawn ways to cut a stream."""
 
 REMEMBERED = 32
 """The same where a mixer may see a few tokens more by a kernel that no memory shortens."""
@@ -64,16 +67,6 @@ def initial_state(mixer: nn.Module, case: Case, memory: int | None = None) -> St
     return cast(Remembers, mixer).initial_state(ROWS, memory or case.middling)
 
 
-def partitions(length: int) -> dict[str, list[int]]:
-    """Return ways to cut a stream of this length, or the beginning of it, into pieces."""
-    third = length // 3
-    return {
-        "all at once": [length],
-        "awkward thirds": [part for part in (third, 1, length - third - 1) if part > 0],
-        "one by one": [1] * min(FEW, length),
-    }
-
-
 def mixed_cut(length: int) -> list[int]:
     """Return piece lengths that alternate and repeat chunks and single tokens."""
     third = length // 3
@@ -97,6 +90,17 @@ def check_flow(case: Case) -> Result:
             seen += _flowing(case, mixer, pieces, max(1, length // 6))  # less than a segment
         except ValueError:  # it says that its memory is too small for these
             seen += _flowing(case, mixer, pieces, length)
+    if "keep" in traits_of(mixer).supports:
+        x, keep = case.input(), case.holes()
+        loud = torch.where(keep[..., None], x, case.noise(x))
+        with fix_seed(19):
+            wanted = mixer.extend(Flow(x), Layout(keep)).penalties
+        with fix_seed(19):
+            found = mixer.extend(Flow(loud), Layout(keep)).penalties
+        for name in wanted:
+            seen.append(
+                case.agree(f"penalty {name}, outliers as padding", found[name], wanted[name])
+            )
     return worst(seen).because("a penalty is stored, doubled, or counted again after a state")
 
 
@@ -130,48 +134,31 @@ def _flowing(case: Case, mixer: Extends, pieces: list[Tensor], memory: int | Non
 
 
 def check_extend(case: Case) -> Result:
-    """However a stream is cut, `extend` gives the result of one pass; `ways` tries encodings."""
-    mixer, x = streaming_mixer(case), case.input(case.middling)
+    """However a stream is cut and wherever it begins, `extend` gives the result of one pass."""
+    mixer, longest = streaming_mixer(case), case.max_length
     if isinstance(mixer, str):
         return inapplicable(mixer)
-    seen, wanted = [], call(mixer, x)
-    for name, cut in partitions(case.middling).items():
-        y, _ = stream(
-            mixer, list(torch.split(x[:, : sum(cut)], cut, dim=1)), initial_state(mixer, case)
-        )
-        seen.append(case.agree(name, y, wanted[:, : sum(cut)]))
-    return worst(seen)
-
-
-def prefills(longest: int) -> list[int]:
-    """Return the lengths of prompts after which single steps are compared with one pass.
-
-    A family works in chunks, blocks or windows of some C tokens, which it need not tell: with 0 and
-    1, C - 1, C and C + 1 are among these for every C that is a power of two.
-    """
-    edges = (2**power for power in range(longest.bit_length()))
-    near = {edge + step for edge in edges for step in (-1, 0, 1)}
-    return sorted(length for length in near if 0 <= length <= longest - STEPS)
-
-
-def check_prefill(case: Case) -> Result:
-    """Single steps after a prompt of any length give the result of one pass."""
-    longest = case.max_length + 1 + STEPS  # so that a chunk of the longest length is among them
-    mixer = streaming_mixer(case, max_length=longest)
-    if isinstance(mixer, str):
-        return inapplicable(mixer)
-    x, seen = case.input(longest), []
+    source, x = random.Random(case.seed), case.input(longest)
+    cuts = [[longest], [1] * longest, *(cut_pieces(longest, source) for _ in range(PARTITIONS))]
+    cuts += [[cut, 1, 1, longest - cut - 2] for cut in edges(longest) if cut < longest - 2]
     with torch.no_grad():
         wanted = call(mixer, x)
-        for cut in prefills(longest):
-            state = initial_state(mixer, case, longest)
-            if cut:
-                _, state = stream(mixer, [x[:, :cut]], state)
-            steps = list(torch.split(x[:, cut : cut + STEPS], 1, dim=1))
-            y, _ = stream(mixer, steps, state, first=cut)
-            what = f"{STEPS} steps behind a prompt of {cut}"
-            seen.append(case.agree(what, y, wanted[:, cut : cut + STEPS]))
-    return worst(seen)
+        for number, cut in enumerate(cuts):
+            row = slice(number % ROWS, number % ROWS + 1) if number % 2 else slice(None)
+            state = cast(Remembers, mixer).initial_state(len(x[row]), longest)
+            y, _ = stream(mixer, list(torch.split(x[row], cut, dim=1)), state)
+            found = case.agree(f"a stream in pieces of {_short(cut)}", y, wanted[row])
+            if not found.passed:
+                return found.because(
+                    "the state is not handed over an edge of pieces that is no edge of chunks"
+                )
+    return found
+
+
+def _short(pieces: list[int]) -> str:
+    """Return lengths of pieces, of many the first and their number."""
+    first = ", ".join(map(str, pieces[:6]))
+    return first if len(pieces) <= 6 else f"{first}, … ({len(pieces)} pieces)"
 
 
 def tensors(state: State) -> list[Tensor]:
@@ -209,53 +196,26 @@ def check_state(case: Case) -> Result:
             return Result(False, f"the state changed shape: {shapes}, wanted {before}")
     turned = join(*(select(state, slice(row, row + 1)) for row in reversed(range(ROWS))))
     y, _ = stream(mixer, [late.flip(0)], turned, first=cut)
-    joined = case.agree("rows selected and joined in reverse", y.flip(0), wanted)
+    joined = case.agree("rows selected and joined in reverse", y.flip(0), wanted).because(
+        "a row of the state depends on its place: an index, or an axis before the batch"
+    )
+    if length > cut + 1:
+        _, after = stream(mixer, [late[:, :-1], late[:, -1:]], state, first=cut)
     return worst([joined, _compare_storage(after)])
 
 
 def _compare_storage(state: State) -> Result:
-    """Compare the size of each tensor of a state with its memory: a view keeps a larger tensor."""
+    """Compare the size of each tensor of a state with its memory: a view keeps a larger tensor.
+
+    The last piece was one token, because a view of the states of all tokens is usual, and is freed
+    by the next piece.
+    """
     for tensor in tensors(state):
         size, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
-        if stored > size:
-            what = f"a tensor of {size} bytes in the state keeps {stored} in memory"
+        if stored > 3 * size:
+            what = f"after a single token, a tensor of {size} bytes in the state keeps {stored}"
             return Result(False, what).because("it is a view: clone() the part that is needed")
     return Result(True, "every tensor of the state has a memory of its size")
-
-
-def check_history(case: Case) -> Result:
-    """In training, gradients flow from a segment to earlier ones: the mixer does not detach.
-
-    Those of the input and of every parameter, for the second and the third of three segments, are
-    those of one pass, whose are finite differences.
-    """
-    mixer = streaming_mixer(case)
-    if isinstance(mixer, str):
-        return inapplicable(mixer)
-    mixer.train()
-    length = case.middling
-    third = -(-length // 3)
-    x = case.input(length).requires_grad_()
-    pieces = list(torch.split(x, third, dim=1))
-    direction = case.input(length, salt=3)
-    y, _ = stream(mixer, pieces, initial_state(mixer, case))
-    whole, seen = call(mixer, x), []
-    moved = {"the input": x, **{n: p for n, p in mixer.named_parameters() if p.requires_grad}}
-
-    def gradients(y: Tensor, segment: slice) -> tuple[Tensor, ...]:
-        scalar = (y * direction)[:, segment].sum()
-        return torch.autograd.grad(
-            scalar, [*moved.values()], retain_graph=True, materialize_grads=True
-        )
-
-    for number in range(1, len(pieces)):
-        segment = slice(number * third, (number + 1) * third)
-        pairs = zip(moved, gradients(y, segment), gradients(whole, segment), strict=True)
-        seen += [
-            case.agree(f"gradient of segment {number + 1} by {name}", here, there)
-            for name, here, there in pairs
-        ]
-    return worst(seen) if seen else inapplicable("a single segment")
 
 
 def check_forgetting(case: Case) -> Result:
@@ -277,7 +237,7 @@ def check_forgetting(case: Case) -> Result:
         state = cast(Remembers, mixer).initial_state(len(x), REMEMBERED)
         return stream(mixer, list(torch.split(x, pieces, dim=1)), state)[0]
 
-    for training in (True, False):
+    for training in (False,) if traits.training_noise else (True, False):
         mixer.train(training)
         # How many tokens before a segment its first token sees.
         reach = REMEMBERED if training or traits.by_segment else REMEMBERED - 1

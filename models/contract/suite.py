@@ -11,112 +11,82 @@ of 1e-9 shows leaks that float32 would hide in rounding.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
+from typing import Any
 
 import torch
 
+from lra.models.contract import (
+    causality,
+    costs,
+    effects,
+    form,
+    layout,
+    learning,
+    methods,
+    rounding,
+    separation,
+    states,
+    upkeep,
+    values,
+)
+from lra.models.contract.calls import Call
 from lra.models.contract.case import AGREEMENT, Case, Check, Finding, Result, fix_seed
-from lra.models.contract.causality import check_no_lookahead
-from lra.models.contract.costs import check_memory, check_operations
-from lra.models.contract.effects import (
-    check_calls,
-    check_dropout,
-    check_random_draws,
-    check_recomputation,
-    check_repeatable,
-    check_untouched,
-)
-from lra.models.contract.form import (
-    check_copies,
-    check_empty,
-    check_half,
-    check_hooks,
-    check_lengths,
-    check_meta,
-    check_strides,
-    check_traits,
-)
-from lra.models.contract.gradients import check_gradients, check_slopes
-from lra.models.contract.layout import (
-    check_document,
-    check_is_global,
-    check_prefix,
-    check_ranks,
-    check_start,
-)
-from lra.models.contract.separation import (
-    check_batch,
-    check_cross,
-    check_heads,
-    check_masked_rows,
-    check_order,
-    check_padding,
-)
-from lra.models.contract.sight import check_sight
-from lra.models.contract.states import (
-    check_extend,
-    check_flow,
-    check_forgetting,
-    check_history,
-    check_prefill,
-    check_state,
-)
-from lra.models.contract.values import (
-    check_content,
-    check_large_inputs,
-    check_precisions,
-    check_weighted_mean,
-)
-from lra.models.contract.ways import check_ways
+from lra.models.contract.guards import switches
+from lra.models.contract.relations import drive, hold
 from lra.models.mixer import MixerFactory, Traits, Unsupported
 
-__all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
+__all__ = ["CHECKS", "Call", "Case", "Finding", "check_mixer", "repeat", "verify"]
 
-ON_A_CPU = {"operations", "memory"}
+ON_A_CPU = {"methods", "operations", "memory"}
 """Checks whose results are equal on every device."""
 CHECKS: dict[str, Check] = {
-    "traits": check_traits,
-    "lengths": check_lengths,
-    "empty": check_empty,
-    "half": check_half,
-    "meta": check_meta,
-    "strides": check_strides,
-    "copies": check_copies,
-    "hooks": check_hooks,
-    "repeatable": check_repeatable,
-    "calls": check_calls,
-    "untouched": check_untouched,
-    "ways": check_ways,
-    "dropout": check_dropout,
-    "recomputation": check_recomputation,
-    "random_draws": check_random_draws,
-    "batch": check_batch,
-    "heads": check_heads,
-    "order": check_order,
-    "padding": check_padding,
-    "masked_rows": check_masked_rows,
-    "cross": check_cross,
-    "start": check_start,
-    "document": check_document,
-    "prefix": check_prefix,
-    "ranks": check_ranks,
-    "is_global": check_is_global,
-    "sight": check_sight,
-    "no_lookahead": check_no_lookahead,
-    "gradients": check_gradients,
-    "slopes": check_slopes,
-    "precisions": check_precisions,
-    "content": check_content,
-    "large_inputs": check_large_inputs,
-    "weighted_mean": check_weighted_mean,
-    "flow": check_flow,
-    "extend": check_extend,
-    "prefill": check_prefill,
-    "state": check_state,
-    "history": check_history,
-    "forgetting": check_forgetting,
-    "operations": check_operations,
-    "memory": check_memory,
+    "traits": form.check_traits,
+    "lengths": form.check_lengths,
+    "form": partial(drive, relation="form"),
+    "empty": form.check_empty,
+    "meta": form.check_meta,
+    "copies": form.check_copies,
+    "upkeep": upkeep.check_upkeep,
+    "hooks": form.check_hooks,
+    "options": upkeep.check_options,
+    "untouched": partial(drive, relation="untouched"),
+    "repeatable": effects.check_repeatable,
+    "calls": effects.check_calls,
+    "precisions": values.check_precisions,
+    "rounding": rounding.check_rounding,
+    "statistics": learning.check_statistics,
+    "random_draws": effects.check_random_draws,
+    "batch": partial(drive, relation="batch"),
+    "heads": separation.check_heads,
+    "order": separation.check_order,
+    "padding": separation.check_padding,
+    "start": layout.check_start,
+    "unhidden": partial(drive, relation="unhidden"),
+    "document": partial(drive, relation="document"),
+    "prefix": layout.check_prefix,
+    "ranks": layout.check_ranks,
+    "is_global": layout.check_is_global,
+    "unread": separation.check_unread,
+    "no_lookahead": causality.check_no_lookahead,
+    "cross": separation.check_cross,
+    "flow": states.check_flow,
+    "state": states.check_state,
+    "extend": states.check_extend,
+    "forgetting": states.check_forgetting,
+    "long": separation.check_long,
+    "content": values.check_content,
+    "large_inputs": values.check_large_inputs,
+    "weighted_mean": values.check_weighted_mean,
+    "sight": partial(drive, relation="sight"),
+    "gradients": partial(drive, relation="gradients"),
+    "learning": learning.check_learning,
+    "ways": partial(drive, relation="ways"),
+    "methods": methods.check_methods,
+    "operations": costs.check_operations,
+    "memory": costs.check_memory,
 }
+"""From the particular to the general: the first that fails is seldom a consequence of another."""
 
 Watch = Callable[[Sequence[str]], Iterable[str]]
 """Yields the names of checks again, each as it begins, to show progress."""
@@ -128,39 +98,25 @@ def direction(causal: bool) -> str:
 
 
 def check_mixer(
-    make: MixerFactory,
-    *,
-    causal: bool,
-    max_length: int = 256,
-    width: int = 32,
-    heads: int = 2,
-    dtype: torch.dtype = torch.float64,
-    seed: int = 0,
-    device: str = "cpu",
-    each: Watch = iter,
+    make: MixerFactory, *, causal: bool, each: Watch = iter, **settings: Any
 ) -> list[Finding]:
-    """Run every check in one direction on a device, cpu or cuda; `each` receives their names.
+    """Run every check in one direction; a direction that is refused gives one finding, a pass.
 
-    A direction that the mixer refuses with `Unsupported` gives one finding, which passes.
+    Args:
+        make: The factory.
+        causal: The direction.
+        each: Receives the names of the checks.
+        **settings: Fields of `Case`: max_length, width, heads, dtype, seed, device.
 
     Raises:
         ValueError: `dtype` has no entry in the table of tolerances.
     """
-    if dtype not in AGREEMENT:
-        raise ValueError(f"dtype must be one of {[*AGREEMENT]}: got {dtype}")
-    case = Case(
-        make=make,
-        causal=causal,
-        max_length=max_length,
-        width=width,
-        heads=heads,
-        dtype=dtype,
-        seed=seed,
-        device=device,
-    )
+    case = Case(make=make, causal=causal, **settings)
+    if case.dtype not in AGREEMENT:
+        raise ValueError(f"dtype must be one of {[*AGREEMENT]}: got {case.dtype}")
     name = direction(causal)
     try:
-        case.build()
+        mixer = case.build()
     except Unsupported as refusal:
         return [Finding(f"{name}.builds", True, f"refused: {refusal}", applies=False)]
     except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
@@ -171,46 +127,53 @@ def check_mixer(
         elif isinstance(error, TypeError) and "argument" in str(error):
             hint = f"; bind options beyond the site: functools.partial({_name(make)}, option=...)"
         return [Finding(f"{name}.builds", False, f"{type(error).__name__}: {error}{hint}")]
-    findings = [Finding(f"{name}.builds", True, "a site builds it")]
-    with fix_seed(seed), _exact_convolutions():
+    detail = "a site builds it"
+    if case.dtype is torch.float64 and getattr(mixer, "may_round", False) and _rounds(case):
+        case = replace(case, dtype=torch.float32)
+        detail += "; it computes in float32 inside, so all is compared in float32"
+    findings = [Finding(f"{name}.builds", True, detail)]
+    with fix_seed(case.seed), _exact_convolutions():
+        before = switches()
         for label in each([f"{name}.{label}" for label in CHECKS]):
             check = label.partition(".")[2]
             here = replace(case, device="cpu") if check in ON_A_CPU else case
             findings.append(Finding(label, *_run(CHECKS[check], here)))
+            for setting, value in switches().items():  # named once, by the first check that sees it
+                if value != before[setting]:
+                    findings[-1] = Finding(
+                        label, False, f"{setting} was {before[setting]}: {value}"
+                    )
+            before = switches()
     return findings
 
 
-def verify(
-    factory: MixerFactory,
-    *,
-    max_length: int = 256,
-    width: int = 32,
-    heads: int = 2,
-    dtype: torch.dtype = torch.float64,
-    seed: int = 0,
-    device: str = "cpu",
-    each: Watch = iter,
-) -> list[Finding]:
-    """Run every check in both directions, on cpu or cuda; the mixer must support one at least."""
+def verify(factory: MixerFactory, *, each: Watch = iter, **settings: Any) -> list[Finding]:
+    """Run every check in both directions, of which one must be supported: see `check_mixer`."""
     findings: list[Finding] = []
     offered = []
     for causal in (False, True):
-        found = check_mixer(
-            factory,
-            causal=causal,
-            max_length=max_length,
-            width=width,
-            heads=heads,
-            dtype=dtype,
-            seed=seed,
-            device=device,
-            each=each,
-        )
+        found = check_mixer(factory, causal=causal, each=each, **settings)
         findings += found
         if len(found) > 1:
             offered.append(direction(causal))
     detail = f"works {' and '.join(offered)}" if offered else "works in no direction: wanted one"
     return [*findings, Finding("directions", bool(offered), detail)]
+
+
+def repeat(
+    make: MixerFactory, check: str, call: Call, *, causal: bool = False, **case: Any
+) -> Finding:
+    """Repeat one drawn call of a check, as the message of its failure names it.
+
+    Args:
+        make: The factory.
+        check: Name of the relation, such as `batch`.
+        call: The settings.
+        causal: The direction.
+        **case: Further fields of `Case`: max_length, width, heads, dtype, seed, device.
+    """
+    name = f"{direction(causal)}.{check}"
+    return Finding(name, *hold(Case(make=make, causal=causal, **case), call, check))
 
 
 @contextmanager
@@ -227,6 +190,14 @@ def _exact_convolutions() -> Iterator[None]:
 def _name(make: MixerFactory) -> str:
     """Return the name of what a factory makes, for messages."""
     return getattr(make, "__name__", repr(make))
+
+
+def _rounds(case: Case) -> bool:
+    """Tell whether float64 is rounded inside; False if it raises, which each check reports."""
+    try:
+        return not values.responds(case)
+    except Exception:  # noqa: BLE001 - whatever a stranger's code raises
+        return False
 
 
 def _run(check: Check, case: Case) -> Result:

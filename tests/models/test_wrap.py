@@ -259,7 +259,7 @@ def test_a_module_that_ignores_its_mask_fails_with_the_way_out() -> None:
             return super().forward(x)
 
     findings = check_mixer(wrap(Ignores, **SQUARE), causal=False, **SMALL)
-    (failed,) = [finding for finding in findings if not finding.passed]
+    failed, *_ = [finding for finding in findings if not finding.passed]
     assert failed.check == "bidirectional.padding"
     assert "Ignores receives its padding mask as key_padding_mask, in the form" in failed.detail
 

@@ -155,7 +155,7 @@ def test_one_cause_is_one_line_at_the_end(layers, capsys):
     assert not any(line.startswith("NO") for line in lines)
     assert failed.startswith("NO  bidirectional.lengths")
     assert "returned shape [3, 1, 7] for hidden states of shape [3, 1, 8]" in failed
-    assert "bidirectional.half, bidirectional.strides, bidirectional.copies and" in failed
+    assert "bidirectional.form, bidirectional.copies, bidirectional.upkeep and" in failed
     passed, number, idle = map(int, re.findall(r"\d+", counts.partition(": ")[2]))
     assert number > 20
     assert len(lines) == passed + idle

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Layout, Site
+from lra.models.mixer import Layout, Site, State, Unsupported
 from tests.models.contract.spoilt_mixers import Honest, KernelCore
 
 
@@ -52,6 +52,9 @@ class Dropping(KernelCore):
             weight = weight * layout.keep[:, None, None]
         total = weight.sum(-1, keepdim=True)
         return F.dropout(weight / total.where(total > 0, 1), self.rate, self.training) @ v
+
+    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
+        raise Unsupported("sums of weights cannot be dropped one by one")
 
 
 class DropsOtherWeightsBackward(Dropping):

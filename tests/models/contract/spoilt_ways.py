@@ -118,6 +118,8 @@ class KeepsHalfAState(KernelCore):
 class DropsBehindAState(Dropping):
     """Drops outputs of a stream in evaluation as well."""
 
+    initial_state = KernelCore.initial_state
+
     def extend(self, q, k, v, layout: Layout, state) -> tuple[Tensor, State]:
         o, after = super().extend(q, k, v, layout, state)
         return F.dropout(o, self.rate), after

@@ -45,7 +45,7 @@ def test_a_glimpse_of_a_later_token_is_found_wherever_it_is(source):
 @pytest.mark.parametrize("below", [False, True])
 def test_a_gradient_times_another_factor_is_found(source, below):
     factor = 1 + (-1 if below else 1) * 10 ** -source.uniform(0, 4)
-    assert found("slopes", scaled(factor)), factor
+    assert found("gradients", scaled(factor)), factor
 
 
 @pytest.mark.parametrize("source", drawn(8), ids=lambda _: "")
