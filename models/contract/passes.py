@@ -108,6 +108,16 @@ class Path:
         """Whether rounding may change a choice, such as that of a bucket."""
         return self.traits.random_draws or self.traits.selection_leak
 
+    @property
+    def exact(self) -> bool:
+        """Whether the call is in the kit's own precision."""
+        return self.call.precision == precisions_of(self.case)[0]
+
+    @property
+    def comparable(self) -> bool:
+        """Whether another input of the same tokens gives the same numbers."""
+        return not self.draws and (self.exact or not self.chooses)
+
     def layout(self, facts: Facts) -> Layout:
         """Return a layout with these facts, and the cache of the path."""
         return layout_of(facts)._replace(derived=self.derived)
@@ -168,7 +178,7 @@ class Path:
     @cached_property
     def steady(self) -> Bool[Tensor, "b l"] | Literal[True]:
         """Tokens that are rounded no more than most: others' gradients differ, too."""
-        if self.call.precision == precisions_of(self.case)[0] or self.draws:
+        if self.exact or self.draws:
             return True
         wanted = self.plain.y.double()
         error: Tensor = (self.y.double() - wanted).norm(dim=-1) / wanted.norm(dim=-1)

@@ -70,23 +70,27 @@ def equals_forward(path: Path) -> Iterator[Result]:
     path.disturb()
     y, wanted = path.run().detach()[path.real], path.plain.y[path.real]
     found = path.agree("against forward in evaluation", y, wanted)
-    if path.call.entry != "gated_extend":
-        yield found
-        return
-    if not found.passed:  # `forward` may return u (h - x), or h alone
+    gated = path.call.entry == "gated_extend"
+    if gated and not found.passed:  # `forward` may return u (h - x), or h alone
         none = path.run(residual=path.plain.y.to(path.dtype))[path.real]
         found = path.agree("with h as its residual", none + wanted, wanted)
     yield found
+    if gated:
+        yield from _gated(path, y)
+
+
+def _gated(path: Path, y: Tensor) -> Iterator[Result]:
+    """Compare u (h - residual) at other residuals with `y`, and without h."""
     other = path.case.input(path.call.length, rows=path.call.rows, salt=OTHER).to(path.x)
     once, twice = (
         path.run(residual=path.x + times * (other - path.x))[path.real] - y for times in (1, 2)
     )
     yield Result(bool(once.any()) or not len(y), "gated_extend does not read its residual")
+    yield path.agree("twice as far from x, the residual by gated_extend", twice, 2 * once)
     path.drop = torch.zeros_like
     kept = torch.equal(path.run().detach()[path.real], y) and len(y)
     path.drop = nn.Identity()
     yield Result(not kept, "gated_extend does not call the dropout that it is given")
-    yield path.agree("twice as far from x, the residual by gated_extend", twice, 2 * once)
 
 
 def ignores_other_rows(path: Path) -> Iterator[Result]:
@@ -96,7 +100,7 @@ def ignores_other_rows(path: Path) -> Iterator[Result]:
     loud, keep = path.case.noise(path.x).to(path.x), path.real[row]
     loud[row] = path.x[row]
     yield path.agree(f"row {row} among outliers", path.run(loud)[row][keep], y[row][keep])
-    if path.draws or (path.chooses and path.call.precision != precisions_of(path.case)[0]):
+    if not path.comparable:
         return
     flipped = path.run(path.x.flip(0), {name: fact.flip(0) for name, fact in path.facts.items()})
     yield path.agree("rows in reverse order", flipped.flip(0)[path.real], y[path.real])
@@ -107,9 +111,8 @@ def ignores_other_rows(path: Path) -> Iterator[Result]:
 
 def ignores_padding(path: Path) -> Iterator[Result]:
     """A row with padding behind it gives what the row gives alone."""
-    if path.call.mask not in ("behind", "row") or path.draws or path.traits.hides_others:
-        return
-    if path.chooses and path.call.precision != precisions_of(path.case)[0]:
+    padded = path.call.mask in ("behind", "row") and not path.traits.hides_others
+    if not padded or not path.comparable:
         return
     for row in sorted({0, len(path.x) - 1}):
         if size := int(path.real[row].sum()):
@@ -119,9 +122,7 @@ def ignores_padding(path: Path) -> Iterator[Result]:
 
 def ignores_empty_masks(path: Path) -> Iterator[Result]:
     """Facts that hide nothing and open nothing give the result without facts."""
-    if path.draws or (path.chooses and path.call.precision != precisions_of(path.case)[0]):
-        return
-    if path.traits.hides_others:
+    if not path.comparable or path.traits.hides_others:
         return
     rows, like = len(path.x), path.real
     nothing = {
@@ -138,9 +139,9 @@ def ignores_empty_masks(path: Path) -> Iterator[Result]:
 
 def document_alone(path: Path) -> Iterator[Result]:
     """A document gives what it gives alone, with its padding."""
-    if "document" not in path.facts or path.facts.keys() > {"document", "keep"} or path.draws:
+    if "document" not in path.facts or path.facts.keys() - {"document", "keep"}:
         return
-    if path.call.positions != "none" or (path.chooses and path.call.precision != "float64"):
+    if path.call.positions != "none" or not path.comparable:
         return
     for row in {0, path.source.randrange(len(path.x)), len(path.x) - 1}:
         number = path.facts["document"][row][path.source.randrange(path.call.length)]
@@ -258,13 +259,12 @@ def gradients_are_derivatives(path: Path) -> Iterator[Result]:
             spread = torch.autograd.grad(y.sum(), x, retain_graph=True)[0]
             written = torch.autograd.grad(y, x, torch.ones_like(y))[0]
             yield path.agree("gradient of a sum, whose strides are 0", spread, written)
-    exact = path.call.precision == precisions_of(path.case)[0]
-    if exact and not path.traits.surrogate_gradient:
+    if path.exact and not path.traits.surrogate_gradient:
         yield _slope(path, direction, moved, first)
-    few = not exact and path.call.length < FEW
+    few = not path.exact and path.call.length < FEW
     if not (path.draws or path.chooses or few or path.call.entry == "gated_extend"):
         yield from _as_forward(path, direction, dict(zip(moved, first, strict=True)))
-    if exact and not path.draws and path.call.seed % 4 == 0:
+    if path.exact and not path.draws and path.call.seed % 4 == 0:
         yield from _frozen(path, direction, dict(zip(moved, first, strict=True)))
 
 
