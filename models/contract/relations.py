@@ -15,7 +15,7 @@ from lra.models.contract.case import Case, Result, inapplicable, worst
 from lra.models.contract.facts import visible
 from lra.models.contract.gradients import compare_slope
 from lra.models.contract.guards import Violation, guard
-from lra.models.contract.passes import HALF, TOLERANCE, Path
+from lra.models.contract.passes import HALF, TOLERANCE, Path, shared_mixer
 from lra.models.mixer import Unsupported
 
 SLOPE_TOLERANCE = {"float64": 1e-8, "float32": 5e-4, "bfloat16": 0.8, "autocast": 0.8}
@@ -351,6 +351,12 @@ RELATIONS: Mapping[str, Relation] = {
 def path_of(case: Case, call: Call) -> Path:
     """Return the path of a call, which all relations share."""
     return Path(case, call)
+
+
+def forget() -> None:
+    """Free the mixers, inputs and outputs of all calls, which the relations share."""
+    path_of.cache_clear()
+    shared_mixer.cache_clear()
 
 
 def hold(case: Case, call: Call, relation: str) -> Result:

@@ -33,7 +33,7 @@ from lra.models.contract import (
 from lra.models.contract.calls import Call
 from lra.models.contract.case import AGREEMENT, Case, Check, Finding, Result, fix_seed
 from lra.models.contract.guards import switches
-from lra.models.contract.relations import drive, hold
+from lra.models.contract.relations import drive, forget, hold
 from lra.models.mixer import MixerFactory, Traits, Unsupported
 
 __all__ = ["CHECKS", "Call", "Case", "Finding", "check_mixer", "repeat", "verify"]
@@ -144,6 +144,7 @@ def check_mixer(
                         label, False, f"{setting} was {before[setting]}: {value}"
                     )
             before = switches()
+    forget()
     return findings
 
 
