@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from lra.models.contract.case import Case, traits_of
+from lra.models.contract.case import SHORT, Case, traits_of
 from lra.models.contract.facts import PADDING, masks_for
 from lra.models.mixer import Extends, GatesResidual, Remembers, Unsupported
 from lra.models.multi_head import MultiHead
@@ -60,7 +60,7 @@ class Call(NamedTuple):
     mask: str = "none"
     """Name of the facts of the layout: see `lra.models.contract.facts.draw_facts`."""
     rows: int = 3
-    length: int = 40
+    length: int = SHORT
     positions: str = "none"
     """The encoding that the mixer applies itself."""
     precision: str = "float64"
@@ -169,6 +169,11 @@ def precisions_of(case: Case) -> list[str]:
     """Return the precisions of calls, first the kit's own."""
     lower = ["float32", "bfloat16", "autocast"]
     return ["float64", *lower] if case.dtype is torch.float64 else lower
+
+
+def plain_call(case: Case) -> Call:
+    """Return `forward` in evaluation in the kit's own precision, of at most the longest length."""
+    return Call(length=min(SHORT, case.max_length), precision=precisions_of(case)[0])
 
 
 @lru_cache(maxsize=16)

@@ -13,17 +13,11 @@ from jaxtyping import Bool, Float, Int
 from numpy.random import mtrand
 from torch import Tensor, nn
 
-from lra.models.mixer import INSIDE, Layout, MixerFactory, Positions, Site, Traits
+from lra.models.mixer import INSIDE, AfterStep, Layout, MixerFactory, Positions, Site, Traits
 from lra.models.module import checked_module
 
 AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest difference between two computations of one thing, relative to the largest value."""
-PRECISIONS = {
-    "float32": (torch.float32, False),
-    "autocast": (torch.float32, True),
-    "bfloat16": (torch.bfloat16, False),
-}
-"""Types of the parameters, and whether autocast to bfloat16 is on."""
 AWKWARD_LENGTHS = (1, 2, 63, 101)
 """One token, a pair, one below a power of two, a prime."""
 OUTLIER = 6.0
@@ -151,10 +145,6 @@ class Case:
     def middling(self) -> int:
         """A prime length if one fits, for checks that need no long input."""
         return min(101, self.max_length)
-
-    def length(self, positions: Positions) -> int:
-        """Return a length for checks that are repeated for every encoding inside the mixer."""
-        return self.middling if positions == Positions.none else min(SHORT, self.max_length)
 
     def cuts(self) -> list[int]:
         """Return where to cut the longest sequence: after every token, or at some places."""
@@ -291,6 +281,14 @@ def traits_of(mixer: nn.Module) -> Traits:
     if not isinstance(traits, Traits):
         raise TypeError(f"a mixer needs `self.traits = Traits(...)`: got traits={traits!r}")
     return traits
+
+
+def run_after_step(mixer: nn.Module, step: int, seed: int) -> None:
+    """Call every `after_step` inside a mixer, each with a generator of this seed."""
+    for module in mixer.modules():
+        if isinstance(module, AfterStep):
+            with torch.no_grad():
+                module.after_step(step, torch.Generator().manual_seed(seed))
 
 
 def call(

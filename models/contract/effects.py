@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lra.models.contract.calls import Call, entries_of, precisions_of
-from lra.models.contract.case import SHORT, Case, Result, call, fix_seed, traits_of
+from lra.models.contract.calls import entries_of, plain_call
+from lra.models.contract.case import Case, Result, call, fix_seed, traits_of
 from lra.models.contract.facts import masks_for
 from lra.models.contract.passes import Path
 from lra.models.mixer import Layout
@@ -57,7 +57,7 @@ BETWEEN: Mapping[str, Mapping[str, Any]] = {
 def check_calls(case: Case) -> Result:
     """No call changes the result of a later or an earlier call, in float64 or under autocast."""
     entries, masks = entries_of(case), masks_for(traits_of(case.build()))
-    plain = Call(length=min(SHORT, case.max_length), precision=precisions_of(case)[0], seed=1)
+    plain = plain_call(case)._replace(seed=1)
     path = Path(case, plain, "between")
     first = path.run()
     copy = first.detach().clone()

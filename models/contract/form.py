@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import product
 
 import torch
-from torch import Tensor, nn
 
-from lra.models.contract.calls import STATE_ENTRIES, Call, entries_of, precisions_of
-from lra.models.contract.case import Case, Result, call, fix_seed, traits_of, worst
+from lra.models.contract.calls import STATE_ENTRIES, entries_of, plain_call
+from lra.models.contract.case import Case, Result, call, fix_seed, run_after_step, traits_of, worst
+from lra.models.contract.guards import weights_of
 from lra.models.contract.passes import Path
 from lra.models.mixer import FACTS, AfterStep, Growth, Penalised, Positions, Traits, TunedModule
 
@@ -92,9 +92,7 @@ def check_empty(case: Case) -> Result:
     for entry, mask, training in product(entries, masks, (False, True)):
         if entry in STATE_ENTRIES and mask != "none":
             continue
-        call = Call(
-            entry=entry, training=training, mask=mask, rows=0, precision=precisions_of(case)[0]
-        )
+        call = plain_call(case)._replace(entry=entry, training=training, mask=mask, rows=0)
         path = Path(case, call)
         try:
             x = path.x.requires_grad_()
@@ -151,12 +149,6 @@ def check_copies(case: Case) -> Result:
     return worst(seen)
 
 
-def tensors_of(mixer: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of every parameter and buffer, persistent or not, by name."""
-    named = [*mixer.named_parameters(), *mixer.named_buffers()]
-    return {name: tensor.detach().clone() for name, tensor in named}
-
-
 def check_hooks(case: Case) -> Result:
     """The optional hooks work: after_step, penalties, tuning."""
     mixer = case.mixer()
@@ -165,11 +157,10 @@ def check_hooks(case: Case) -> Result:
         if isinstance(module, AfterStep):
             twins = [copy.deepcopy(mixer) for _ in range(2)]
             for salt, twin in enumerate(twins):
-                with fix_seed(20 + salt), torch.no_grad():
-                    for part, step in product(twin.modules(), TRAINED):
-                        if isinstance(part, AfterStep):
-                            part.after_step(step, torch.Generator().manual_seed(5))
-            here, there = map(tensors_of, twins)
+                with fix_seed(20 + salt):
+                    for step in TRAINED:
+                        run_after_step(twin, step, seed=5)
+            here, there = map(weights_of, twins)
             differ = [name for name in here if not torch.equal(here[name], there[name])]
             if differ:
                 return Result(

@@ -8,13 +8,22 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lra.models.contract.case import Case, Result, call, fix_seed, inapplicable, traits_of, worst
+from lra.models.contract.case import (
+    Case,
+    Result,
+    call,
+    fix_seed,
+    inapplicable,
+    run_after_step,
+    traits_of,
+    worst,
+)
 from lra.models.contract.facts import draw_facts, layout_of, masks_for
 from lra.models.contract.gradients import learns_in_stream
 from lra.models.contract.guards import weights_of
 from lra.models.contract.passes import second_site
 from lra.models.contract.states import mixed_cut, stream, streaming_mixer
-from lra.models.mixer import AfterStep, Extends, Flow, GatesResidual, Layout, Positions
+from lra.models.mixer import Extends, Flow, GatesResidual, Layout, Positions
 
 STEPS, RATE = 3, 0.1
 """Steps of SGD, and its learning rate."""
@@ -53,15 +62,16 @@ def check_learning(case: Case) -> Result:
 
 def _sites(case: Case) -> Iterator[Case]:
     """Yield sites with heads of an odd width, and of a wide one, without biases."""
+    other = second_site(case, even=False)
     # A later layer may need what an earlier one hands on, a CLS vector may replace global tokens.
-    biases = tuple((name, False) for name, _ in second_site(case, even=False).place[3:])
-    odd = second_site(case, even=False)
-    for site in (odd, replace(odd, heads=2, width=WIDE), replace(case, heads=1)):
+    biases = tuple((name, False) for name, _ in other.place if name.endswith("_bias"))
+    odd = replace(other, place=biases)
+    for site in (odd, replace(odd, heads=2, width=WIDE), replace(case, heads=1, place=biases)):
         try:
-            call(replace(site, place=biases).mixer(), replace(site, place=biases).input(2))
+            call(site.mixer(), site.input(2))
         except Exception:  # noqa: BLE001 - not every site is possible
             continue
-        yield replace(site, place=biases)
+        yield site
 
 
 def _in_streams(case: Case) -> Iterator[Result]:
@@ -122,10 +132,7 @@ def _learns(case: Case, positions: Positions, auto: bool) -> Result:
                 reached[name] += parameter.grad.abs()
                 parameter.grad /= parameter.grad.abs().max().clamp(min=1.0)  # or it may diverge
         optimiser.step()
-        with torch.no_grad():
-            for module in mixer.modules():
-                if isinstance(module, AfterStep):
-                    module.after_step(step + 1, torch.Generator().manual_seed(5))
+        run_after_step(mixer, step + 1, seed=5)
     for name, parameter in learnt.items():
         if not parameter.isfinite().all():
             return Result(False, f"{name} is not finite after {STEPS} steps of SGD, {how}")

@@ -1,12 +1,14 @@
 """The contract kit's check of work by method: each method does that of `forward`."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import cast
 
 import torch
 
-from lra.models.contract.calls import STATE_ENTRIES, Call, entries_of, precisions_of
+from lra.models.contract.calls import STATE_ENTRIES, entries_of, plain_call
 from lra.models.contract.case import Case, Result, traits_of
 from lra.models.contract.counting import ElementCounter, OperationCounter
 from lra.models.contract.facts import masks_for
@@ -26,7 +28,7 @@ def check_methods(case: Case) -> Result:
     """Every method, mode and mask takes the same work, and a step wherever it stands."""
     entries = entries_of(case)
     here = replace(case, max_length=max(case.max_length, LENGTH), device="cpu")
-    plain = Call(length=LENGTH, rows=1, precision=precisions_of(case)[0])
+    plain = plain_call(here)._replace(length=LENGTH, rows=1)
     calls = [
         plain._replace(entry=entry, training=training, gradient=gradient)
         for entry in entries
@@ -34,7 +36,7 @@ def check_methods(case: Case) -> Result:
         for training, gradient in product((False, True), ("recorded", "no_grad"))
     ]
     calls += [plain._replace(mask=mask) for mask in masks_for(traits_of(case.build()))]
-    work = {call: _work(here, call) for call in calls}
+    work = {call: _work(Path(here, call).run) for call in calls}
     # A fused kernel whose products cannot be counted is compared with none.
     calls = [call for call in calls if work[call][0]] or calls
     plainly = [call for call in calls if call.mask == "none"]
@@ -53,11 +55,10 @@ def check_methods(case: Case) -> Result:
     return _steps(here, work[plain][0]) if streams else Result(True, "methods cost alike")
 
 
-def _work(case: Case, call: Call) -> tuple[int, int]:
-    """Return the operations and the written numbers of a call."""
-    path = Path(case, call)
+def _work(run: Callable[[], object]) -> tuple[int, int]:
+    """Return the operations of a pass, and the numbers that it writes."""
     with OperationCounter() as products, ElementCounter() as elements:
-        path.run()
+        run()
     return products.operations, elements.written
 
 
@@ -69,9 +70,8 @@ def _steps(case: Case, plain: int) -> Result:
             state = cast(Remembers, mixer).initial_state(1, LENGTH)
             if place:
                 _, state = stream(mixer, [x[:, :place]], state)
-            with OperationCounter() as products, ElementCounter() as elements:
-                stream(mixer, [x[:, place : place + size]], state, first=place)
-            counts.append((products.operations, elements.written))
+            piece = x[:, place : place + size]
+            counts.append(_work(partial(stream, mixer, [piece], state, first=place)))
     whole, early, late = counts
     if whole[0] > MEMORY_ROOM * max(plain, 1):
         return Result(

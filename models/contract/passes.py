@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lra.models.contract.calls import STATE_ENTRIES, Call, cut_pieces, precisions_of
+from lra.models.contract.calls import STATE_ENTRIES, Call, cut_pieces, plain_call, precisions_of
 from lra.models.contract.case import Case, Result, call, fix_seed, to_dtype, traits_of
 from lra.models.contract.facts import Facts, draw_facts, layout_of
 from lra.models.contract.guards import guard
@@ -188,15 +188,9 @@ class Path:
     @cached_property
     def plain(self) -> "Path":
         """Return the path of `forward` in evaluation in the kit's precision, by another mixer."""
-        here = Path(
-            replace(self.case),
-            self.call._replace(
-                entry="forward", training=False, dropout="none", gradient="recorded",
-                strides="contiguous", site="first", precision=precisions_of(self.case)[0],
-            ),
-            "plain",
-        )  # fmt: skip
-        return here
+        same = ("mask", "rows", "length", "positions", "seed")
+        settings = {name: getattr(self.call, name) for name in same}
+        return Path(self.case, plain_call(self.case)._replace(**settings), "plain")
 
     def gradients(
         self, direction: Tensor, x: Tensor | None = None

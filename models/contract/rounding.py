@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lra.models.contract.case import Case, Result, fix_seed, to_dtype, traits_of, worst
+from lra.models.contract.passes import TYPES
 from lra.models.contract.states import stream, streaming_mixer
 from lra.models.mixer import Layout, Positions
 
@@ -37,7 +38,7 @@ def _errors(case: Case) -> Iterator[Result]:
     tried = [(Positions.none, *each, LENGTHS) for each in product(PRECISIONS, ways)]
     tried += [(each, "bfloat16", "a pass", ENCODED) for each in case.inside(traits)]
     for positions, precision, way, lengths in tried:
-        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        dtype, auto = TYPES[precision]
         low, errors = to_dtype(here.mixer(positions=positions), dtype), list[float]()
         for length in lengths:
             # Rounded alike, so that errors of computing alone remain; OFFSET is in every token.
@@ -48,7 +49,7 @@ def _errors(case: Case) -> Iterator[Result]:
                     plain = here.mixer(positions=positions)
                     plain.load_state_dict(low.state_dict())
                     exact[key] = _last(plain, x.to(here.dtype), "a pass")
-                with torch.autocast(here.device, torch.bfloat16, enabled=precision == "autocast"):
+                with torch.autocast(here.device, torch.bfloat16, enabled=auto):
                     y = _last(low, x, way)
             size = exact[key].norm(dim=-1).clamp(min=1e-3)
             errors.append(((y - exact[key]).norm(dim=-1) / size).median().item())

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lra.models.contract.case import ROWS, Case, Result, call, fix_seed, traits_of, worst
+from lra.models.contract.case import (
+    ROWS,
+    Case,
+    Result,
+    call,
+    fix_seed,
+    run_after_step,
+    traits_of,
+    worst,
+)
 from lra.models.contract.form import TRAINED
 from lra.models.contract.guards import weights_of
 from lra.models.contract.learning import pass_of
@@ -154,15 +163,12 @@ def _collected(case: Case) -> Result:
 def _trained(case: Case) -> Result:
     """After many steps, parameters are the same objects, and values are finite."""
     mixer = case.mixer()
-    parts = [each for each in mixer.modules() if isinstance(each, AfterStep)]
-    if not parts:
+    if not any(isinstance(each, AfterStep) for each in mixer.modules()):
         return Result(True, "no after_step")
     before = dict(mixer.named_parameters())
     kinds = {name: (each.shape, each.dtype) for name, each in weights_of(mixer).items()}
     for step in TRAINED:
-        with torch.no_grad():
-            for part in parts:
-                part.after_step(step, torch.Generator().manual_seed(step))
+        run_after_step(mixer, step, seed=step)
         for name, parameter in mixer.named_parameters():
             if before.get(name) is not parameter:
                 return Result(False, f"{name} is another object after after_step({step})").because(
@@ -185,8 +191,8 @@ def _reloaded(case: Case) -> Result:
             pass_of(mixer.train(training), x, Layout())
     with torch.no_grad():
         pass_of(mixer, x, Layout())
-        there = {**dict(other.named_parameters()), **dict(other.named_buffers())}
-        for name, weight in (*mixer.named_parameters(), *mixer.named_buffers()):
+        there = weights_of(other)
+        for name, weight in weights_of(mixer).items():
             if weight.shape != there[name].shape:
                 return Result(True, "its weights depend on the draw")
             weight.copy_(there[name])

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from lra.models.backbone.requirements import checked_mixer
-from lra.models.contract import CHECKS, Case, check_mixer, verify
+from lra.models.contract import CHECKS, Call, Case, check_mixer, repeat, verify
 from lra.models.mixer import Growth, Positions, Site, Unsupported
 from tests.models.contract.spoilt_mixers import (
+    BatchNorm,
     Decoder,
     DenseWindow,
     Encoder,
@@ -62,6 +63,16 @@ def test_padding_that_is_not_supported_passes_and_says_so():
     assert not padding.applies
     assert start.passed
     assert start.applies
+
+
+@pytest.mark.parametrize("max_length", [12, 100])
+def test_one_line_repeats_a_failure_that_was_drawn(max_length):
+    short = {"max_length": max_length, "width": 16}
+    _, detail, _ = CHECKS["batch"](Case(make=BatchNorm, causal=False, **short))
+    text, _, line = detail.partition("; in ")
+    call = eval(line, {"Call": Call})
+    assert call.length <= max_length
+    assert repeat(BatchNorm, "batch", call, **short) == ("bidirectional.batch", False, text, True)
 
 
 # --- declared growth ------------------------------------------------------------------------
