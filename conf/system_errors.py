@@ -63,7 +63,8 @@ _ANY_OTHER = "see whether that file system and its server work (mount, dmesg)"
 
 MEMORY_WORDS = re.compile(
     r"can't allocate memory|out of memory|bad_alloc|CUBLAS_STATUS_ALLOC_FAILED|"
-    r"Cannot allocate memory|Thread creation failed|can't start new thread"
+    r"Cannot allocate memory|Thread creation failed|can't start new thread|pthread_create failed|"
+    r"malloc failed|could not create a (primitive|memory)|failed to map segment from shared object"
 )
 """Messages of libraries that have no exception for exhausted memory."""
 

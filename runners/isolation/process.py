@@ -386,6 +386,8 @@ def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) 
     """
     lines = [] if log is None else log.last_words().splitlines()
     detail = f"; the last line of {job.log} is: {lines[-1]}" if lines else ""
+    # If a library aborts, Python writes its stacks below the cause.
+    starving = [line for line in lines if MEMORY_WORDS.search(line)]
     if (fault := fault_of(RuntimeError(detail))) is not None:  # the line names a storage error
         return Ending(
             Status.skipped,
@@ -394,11 +396,12 @@ def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) 
             storage=True,
             may_pass=fault.may_pass,
         )
-    if job.memory_bytes is not None and MEMORY_WORDS.search(detail):
+    if job.memory_bytes is not None and starving:
         limit = f"with a limit of {job.memory_bytes:,} bytes"
+        words = f"; the last line about memory in {job.log} is: {starving[-1]}"
         return Ending(
             Status.out_of_memory,
-            shorten(f"a library ended the process for lack of memory, {limit}{detail}"),
+            shorten(f"a library ended the process for lack of memory, {limit}{words}"),
         )
     if code is None or code >= 0:
         return Ending(

@@ -60,11 +60,11 @@ def test_a_failure_is_a_row_with_its_reason(
     words: tuple[str, ...], status: str, reason: str, tmp_path: Path, capsys
 ) -> None:
     assert run(tmp_path, *words) == 1
-    assert status in capsys.readouterr().out
     rows = read_rows(tmp_path)
     failed = rows[rows["status"] != "ok"]
-    assert list(failed["status"]) == [status]
+    assert list(failed["status"]) == [status], failed["reason"].tolist()
     assert reason in failed["reason"].iloc[0]
+    assert status in capsys.readouterr().out
     assert run(tmp_path, *words) == 0  # complete: failures are repeated on demand only
     assert "finished already" in capsys.readouterr().out
     if status == "timeout":

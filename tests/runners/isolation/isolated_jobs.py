@@ -213,6 +213,11 @@ def talk_of_memory(argument, send):
     os._exit(argument)
 
 
+def abort(argument, send):
+    os.write(2, f"{argument}\n".encode())
+    os.abort()
+
+
 def many(argument, send):
     for number in range(argument):
         send((number, b"x" * 1000))

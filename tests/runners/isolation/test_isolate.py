@@ -70,6 +70,8 @@ def test_the_caller_may_give_exceptions_a_meaning():
         ("CUDA error: out of memory", Status.out_of_memory),
         ("[enforce fail] DefaultCPUAllocator: can't allocate memory", Status.out_of_memory),
         ("std::bad_alloc", Status.out_of_memory),
+        ("could not create a primitive descriptor", Status.out_of_memory),  # oneDNN
+        ("libfoo.so: failed to map segment from shared object", Status.out_of_memory),
         ("CUDA error: an illegal memory access was encountered", Status.crashed),
         ("expected scalar type Float", Status.crashed),
     ],
@@ -293,6 +295,16 @@ def test_the_log_of_an_earlier_attempt_is_not_this_ones_last_word(tmp_path):
     assert ending.status is Status.out_of_memory
     assert "a library ended the process for lack of memory" in ending.reason
     assert "Thread creation failed" in ending.reason
+
+
+def test_an_abort_for_lack_of_memory_is_told_by_its_cause_above_the_stacks(tmp_path):
+    log = tmp_path / "log"
+    _, ending = done(jobs.abort, "what():  std::bad_alloc", log=log, memory_bytes=10**9)
+    assert "Fatal Python error: Aborted" in log.read_text()
+    assert ending.status is Status.out_of_memory
+    assert ending.reason.endswith("what(): std::bad_alloc")
+    _, ending = done(jobs.abort, "another cause", log=tmp_path / "other", memory_bytes=10**9)
+    assert (ending.status, "SIGABRT" in ending.reason) == (Status.crashed, True)
 
 
 def test_silent_work_leaves_no_log(tmp_path):
