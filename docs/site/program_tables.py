@@ -3,8 +3,10 @@
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from lra.composition.yaml_text import load
 from lra.runners.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("docs/deviations.md", "docs/results.md")
+PAGES = ("docs/deviations.md", "docs/disagreements.md", "docs/results.md")
+DISAGREEMENTS = ROOT / "tests/parity/disagreements.json"
 PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -57,7 +60,23 @@ def deviations() -> Iterator[str]:
     yield ""
 
 
-TABLES: Mapping[str, Callable[[], Iterable[str]]] = {"metrics": metrics, "deviations": deviations}
+def disagreements() -> Iterator[str]:
+    """Yield the lines of the table of public forms that differ."""
+    yield "| family | one form | another form | what differs | difference | right | ours |"
+    yield "|---|---|---|---|---|---|---|"
+    for stored in sorted(
+        json.loads(DISAGREEMENTS.read_text("utf-8")).values(), key=itemgetter("family")
+    ):
+        forms = {stored["one"]: "first", stored["other"]: "second"}
+        right, ours = (forms.get(stored[key], stored[key]) for key in ("paper", "ours"))
+        size = f"{stored['size']:.2g} {stored['unit']}"
+        texts = stored["one"], stored["other"], stored["differs"], size, right, ours
+        yield f"| `{stored['family']}` | {' | '.join(texts)} |"
+
+
+TABLES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "metrics": metrics, "deviations": deviations, "disagreements": disagreements
+}  # fmt: skip
 
 
 def written(text: str) -> str:
