@@ -44,6 +44,7 @@ VARIANTS = {
         {"householders": 2, "chunk": 13},
         {"log_linear": True, "negative_eigenvalues": True, "chunk": 13},
     ],
+    "gated_delta_net2": [{"chunk": 13, "negative_eigenvalues": True, "gate_rank": 3}],
     "gla": [{"chunk": 13, "convolution": 3, "gate": "none", "value_expansion": 2}],
     "h_transformer": [{"block": 4, "relative_bias": True}],
     "hyena": [{"order": 3, "convolution": 1, "filter_width": 8}],

@@ -3,8 +3,9 @@
     S_t = D_t S_(t-1) + beta_t k_t (v_t - (D_t S_(t-1))^T k_t)^T,   o_t = S_t^T q_t / sqrt(k)
     y = W_O (act(W_g x) * norm_h(o))
 
-A family says what D_t is made of: `add_gates` and `log_decays`; here it is 1. A token may write
-several times, decaying the state once and reading it behind its last one.
+A family says what D_t is made of: `add_gates` and `log_decays`; here it is 1. It may also change
+the keys and values: `add_rates` and `read_and_write_keys`. A token may write several times,
+decaying the state once and reading it behind its last one.
 One that writes once may weigh its past by levels, where a family calls `add_levels`.
 """
 
@@ -72,11 +73,15 @@ class DeltaRule(LogLinearMixer):
         keys, values = site.inner_width, self.value_expansion * site.inner_width
         written = self.householders * keys, self.householders * values
         self.q_proj, self.k_proj, self.v_proj = self.projections(site, keys, written[0], written[1])
-        self.beta_map = projection(site.width, self.householders * site.heads, bias=False)
+        self.add_rates(site)
         self.convolutions = ShortConvolutions((keys, *written), self.convolution)
         self.add_gates(site)
         width = site.head_width
         self.finish(site, keys=width, values=self.value_expansion * width, gate=self.gate)
+
+    def add_rates(self, site: Site) -> None:
+        """Make the map to the learning rates beta."""
+        self.beta_map = projection(site.width, self.householders * site.heads, bias=False)
 
     def add_gates(self, site: Site) -> None:
         """Make the parameters of the decays; this layer has none."""
@@ -84,6 +89,16 @@ class DeltaRule(LogLinearMixer):
     def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l *k"]:
         """Return the logarithm of each token's decay: 0, because this layer decays nothing."""
         return x.new_zeros(len(x), self.heads, x.shape[1], dtype=sum_dtype(x))
+
+    def read_and_write_keys(
+        self, x: Float[Tensor, "b l d"], k: Float[Tensor, "b h m k"], v: Float[Tensor, "b h m v"]
+    ) -> tuple[Float[Tensor, "b h m k"], Float[Tensor, "b h m k"], Float[Tensor, "b h m v"]]:
+        """Return the keys that read the state, those that write to it, and the values to write.
+
+        Here these are k, beta k and v, for unit keys `k` in float32 or float64.
+        """
+        beta = self._by_head(self.beta_map(x), self.householders).to(k.dtype).sigmoid()
+        return k, (2.0 if self.negative_eigenvalues else 1.0) * beta * k, v
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
@@ -102,8 +117,7 @@ class DeltaRule(LogLinearMixer):
         q, k, v = (self._by_head(part, n) for part, n in ((q, 1), (k, writes), (v, writes)))
         with full_precision(x):
             q, k = self._normed(q) * q.shape[-1] ** -0.5, self._normed(k)
-            beta = self._by_head(self.beta_map(x), writes).to(k.dtype).sigmoid()
-            w = (2.0 if self.negative_eigenvalues else 1.0) * beta * k
+            k, w, v = self.read_and_write_keys(x, k, v)
         g, keep = borders.after_borders(self.log_decays(x)), borders.keep
         if self.levels:
             o, states = self.by_levels(q, k, v, g, x=x, held=states, borders=borders, w=w)

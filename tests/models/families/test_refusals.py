@@ -15,6 +15,7 @@ USUAL = {
     "forgetting": {"causal": True},
     "funnel": {"positions": Positions.transformer_xl},
     "gated_delta_net": {"causal": True},
+    "gated_delta_net2": {"causal": True},
     "gla": {"causal": True},
     "grouped_query": {"width": 24, "heads": 6},
     "hgrn2": {"causal": True},
@@ -104,6 +105,11 @@ REFUSED = {
     ],
     "gated_delta_net": [
         ({"log_linear": True, "householders": 2}, "got householders=2 updates per token"),
+    ],
+    "gated_delta_net2": [
+        ({"gate_rank": 0}, "gate_rank must be at least 1, or null: got 0"),
+        ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
+        ({"chunk": 0}, "chunk must be at least 1: got 0"),
     ],
     "gla": [
         ({"key_expansion": 0.4}, "must be a whole number: got key_expansion=0.4, head_width=4"),

@@ -19,6 +19,9 @@ SIZES = [
     ("delta_net", {}, None, [D * HEAD, 3 * D, 3 * D, 3 * D]),
     ("gated_delta_net", {}, None, [2 * D * HEAD, 3 * D, 3 * D, 3 * 2 * D]),
     ("kimi_delta", {}, None, [D * HEAD, 3 * D, 3 * D, 3 * D]),
+    # Six maps, four of rank 32, biases of gate and decay, a rate a head, a norm's 32, taps.
+    ("gated_delta_net2", {}, 6 * D**2 + 4 * D * HEAD + 2 * D + 4 + HEAD + 12 * D,
+     [D * HEAD, 3 * D, 3 * D, 3 * D]),
     ("gla", {}, None, [D * HEAD // 2]),
     ("hgrn2", {}, None, [D * HEAD]),
     # As counted in the released layer: N e numbers, and 3 e inputs.

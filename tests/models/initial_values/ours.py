@@ -41,6 +41,7 @@ OUTPUT = {"out_proj.weight": "zeros there, which the page says"}
 DIFFERENT: dict[str, dict[str, str]] = {
     "delta_net": TAPS,
     "gated_delta_net": TAPS,
+    "gated_delta_net2": TAPS,
     "kimi_delta": TAPS,
     "kimi_delta bound": TAPS,
     "mesa_net": TAPS,

@@ -47,7 +47,7 @@ SOURCES = {
 
 GATED = (
     "rwkv7", "rwkv6", "mlstm", "slstm", "gla", "hgrn2", "delta_net", "gated_delta_net",
-    "kimi_delta", "mesa_net", "forgetting", "mamba", "mamba2",
+    "gated_delta_net2", "kimi_delta", "mesa_net", "forgetting", "mamba", "mamba2",
 )  # fmt: skip
 OTHERS = (
     "s5", "sgconv", "mega", "hyena", "multires_conv", "ttt", "nystromformer", "collaborative",

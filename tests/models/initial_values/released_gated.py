@@ -175,6 +175,17 @@ def kimi_delta(place: Place, **options: Any) -> Draw:
     return own | streams(a) | {"gate_up.bias": a.g_proj[1].bias}
 
 
+def gated_delta_net2(place: Place) -> Draw:
+    """Gated DeltaNet-2 of flash-linear-attention, which has a layer but no model: in KDA's."""
+    layer = importlib.import_module("fla.layers.gdn2").GatedDeltaNet2(
+        place.width, **heads_of(place)
+    )
+    model = fla_model("KDA", place, tuple(heads_of(place).items()))
+    a: Any = initialised(layer, model._init_weights)
+    own = {"log_rate": a.A_log, "step_bias": a.dt_bias, "norm.weight": a.o_norm.weight}
+    return own | streams(a) | {"gate_up.bias": a.g_proj[1].bias}
+
+
 def mesa_net(place: Place) -> Draw:
     """MesaNet of flash-linear-attention."""
     a = fla(place, "MesaNet", **heads_of(place))

@@ -5,6 +5,7 @@ The package imports kernels that want a GPU; these files want torch and einops a
 
 import importlib.util
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from lra.models.families.based import Based
 from lra.models.families.forgetting import Forgetting
 from lra.models.families.mesa_net import least_squares
 from lra.models.families.rwkv6 import bonus_product
+from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import unit_heads
 from lra.models.ops.gated.layer import Borders
 from peers.peer import Missing, Peer, PeerCase, PeerPair, core_of
@@ -106,6 +108,25 @@ def rwkv6(case: PeerCase) -> PeerPair:
     return PeerPair(ours, theirs, case.heads_of_inputs(4))
 
 
+def gated_delta_net2(case: PeerCase, form: str) -> PeerPair:
+    """`naive_recurrent_gdn2` and `naive_chunk_gdn2`, in float32."""
+    peer = getattr(file_of("gdn2"), f"naive_{form}_gdn2")
+
+    def parts(*streams: Tensor) -> list[Tensor]:
+        q, k, v, g, b, w = streams
+        return [unit_heads(q), unit_heads(k), v, F.logsigmoid(g + OPEN), b.sigmoid(), w.sigmoid()]
+
+    def ours(*streams: Tensor) -> Tensor:
+        q, k, v, g, b, w = parts(*streams)
+        return delta_product(q * case.head_width**-0.5, b * k, k, w * v, g)[0]
+
+    def theirs(*streams: Tensor) -> Tensor:
+        o: Tensor = peer(*(each.transpose(1, 2) for each in parts(*streams)))[0]
+        return o.transpose(1, 2)
+
+    return PeerPair(ours, theirs, case.heads_of_inputs(6))
+
+
 PEERS = (
     Peer(
         name="fla naive_forgetting_attn",
@@ -156,5 +177,24 @@ PEERS = (
         rounding=2e-4,
         note="its literal form, a loop over tokens in float32",
         way_out=BY_ITSELF,
+    ),
+    *(
+        Peer(
+            name=f"fla naive_{form}_gdn2",
+            distribution="fla-core",
+            family="gated_delta_net2",
+            setting="gates about 0.95",
+            make=partial(gated_delta_net2, form=form),
+            bidirectional=False,
+            causal=True,
+            tolerance=1e-5,
+            rounding=2e-4,
+            note=note,
+            way_out=BY_ITSELF,
+        )
+        for form, note in (
+            ("recurrent", "its literal form, a loop over tokens in float32"),
+            ("chunk", "its form in chunks, in float32"),
+        )
     ),
 )
