@@ -84,6 +84,10 @@ VARIANTS = {
         {"chunk": 13, "convolution": 3, "quasi_separable": True, "states": 4},
         {"chunk": 13, "log_linear": True, "states": 4},
     ],
+    "mamba3": [
+        {"chunk": 13, "states": 4, "rank": 2, "output_norm": True, "rotary_share": 1.0},
+        {"chunk": 13, "states": 6, "expansion": 1, "decay": "softplus", "rotary_share": 0.0},
+    ],
     "mega": [
         {"chunk_length": 6, "relative": "rotary", "attention": "laplace", "key_width": 4},
         {"query_block": 3},

@@ -1,5 +1,7 @@
 """What families are not built with, and what they say: a value seen, a value wanted, a way out."""
 
+import math
+
 import pytest
 
 from lra.models.mixer import Layout, Positions, Unsupported
@@ -32,6 +34,7 @@ USUAL = {
     "lstm": {"width": 8, "heads": 2},
     "mamba": {"causal": True},
     "mamba2": {"heads": 4, "causal": True},
+    "mamba3": {"heads": 4, "causal": True},
     "mega": {"width": 6, "heads": 2, "max_length": 17},
     "mesa_net": {"causal": True},
     "mlstm": {"causal": True},
@@ -250,6 +253,16 @@ REFUSED = {
             {"quasi_separable": True, "convolution": 4, "causal": False},
             "an odd number of tokens: got convolution=4; 7 is usual",
         ),
+    ],
+    "mamba3": [
+        ({"states": 0}, "states must be at least 1: got 0"),
+        ({"rank": 0}, "rank must be at least 1: got 0"),
+        ({"groups": 3}, "groups, .* must divide heads: got groups=3, heads=4"),
+        ({"decay": "relu"}, "decay: got 'relu'; wanted one of tail, softplus"),
+        ({"rotary_share": 1.5}, "between 2 / states and 1: got rotary_share=1.5, states=128"),
+        ({"rotary_share": math.nan}, "between 2 / states and 1: got rotary_share=nan"),
+        ({"states": 3}, "be 0, or lie between 2 / states and 1: got rotary_share=0.5, states=3"),
+        ({"step_min": 0.2}, "step_min at most step_max: got step_min=0.2"),
     ],
     "mega": [
         ({"ema_states": 0}, "ema_states must be at least 1"),
