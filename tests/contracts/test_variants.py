@@ -62,6 +62,11 @@ VARIANTS = {
         {"projected_length": [7], "projection": "conv"},
         {"variant": "lra"},
     ],
+    "linoss": [
+        {"discretisation": "imex", "states": 5},
+        {"discretisation": "imex", "damping": True, "radius_min": 0.5, "states": 3},
+        {"bidirectional": False},
+    ],
     "local": [
         {"block": 6, "look_back": 2},
         {"block": 5, "look_back": 1, "look_forward": 1},

@@ -3,5 +3,5 @@
 The outputs are a convolution of the inputs (`lra.models.ops.convolution.long`). `kernels` makes its
 kernels from eigenvalues and sums inputs into states. `low_rank` does both for matrices that are
 diagonal plus low rank. `dynamics` has A, B and dt as parameters, and `hippo` their initial
-eigenvalues.
+eigenvalues. `oscillators` has matrices of 2 x 2 numbers, also without two eigenvectors.
 """

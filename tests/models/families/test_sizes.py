@@ -59,8 +59,8 @@ def test_a_layer_and_its_state_are_as_large_as_is_said(family, options, paramete
 @pytest.mark.parametrize(
     ("family", "name"),
     [
-        ("hyena", "kernel"), ("lru", "recurrence"), ("mega", "average"), ("s4", "dynamics"),
-        ("s5", "dynamics"),
+        ("hyena", "kernel"), ("linoss", "oscillators"), ("lru", "recurrence"), ("mega", "average"),
+        ("s4", "dynamics"), ("s5", "dynamics"),
     ],
 )  # fmt: skip
 def test_decays_phases_and_positions_survive_a_move_to_half_precision(family, name):

@@ -18,6 +18,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adaptive_span": {"span": 1024},
     "collaborative normal": {"mixing": "normal"},
     "kimi_delta bound": {"bound": -5.0},
+    "linoss": STATES,
+    "linoss damped": {"discretisation": "imex", "damping": True, **STATES},
     "mamba2": STATES,
     "mamba2 hydra": {"quasi_separable": True, "convolution": 7, **STATES},
     "mamba2 log-linear": {"log_linear": True, **STATES},

@@ -3,10 +3,11 @@
     python -P tests/models/initial_values/released.py CHECKOUTS LIBRARIES [NAME ...]
 
 CHECKOUTS holds the clones of SOURCES under those names; LIBRARIES, a folder of packages, what they
-import: triton 3.5.1 for flash-linear-attention (no kernel is run), jax and flax for S5. `xlstm` is
-imported from its clone. Without names all laws are stored anew. Classes that stand among kernels
-are read alone, with what their constructors call. Parameters are stored under our names, in our
-layout; maps of tokens that our convention draws otherwise are left out.
+import: triton 3.5.1 for flash-linear-attention (no kernel is run), jax and flax for S5, jax and
+equinox for LinOSS. `xlstm` is imported from its clone. Without names all laws are stored anew.
+Classes that stand among kernels are read alone, with what their constructors call. Parameters are
+stored under our names, in our layout; maps of tokens that our convention draws otherwise are left
+out.
 """
 
 import json
@@ -33,6 +34,8 @@ SOURCES = {
     "hydra": "goombalab/hydra, 55bef74",
     "s4": "state-spaces/s4, e757cef",
     "s5": "lindermanlab/S5, 3c18fdb",
+    "linoss": "tk-rusch/linoss, 83e6318",
+    "discretax": "camail-official/discretax, d742812",
     "sgconv": "ctlllll/SGConv, 97862df",
     "mega": "facebookresearch/mega, aeaa4b4",
     "safari": "HazyResearch/safari, 02220c6",
@@ -51,13 +54,14 @@ GATED = (
 )  # fmt: skip
 OTHERS = (
     "s5", "sgconv", "mega", "hyena", "multires_conv", "ttt", "nystromformer", "collaborative",
-    "qrnn", "luna", "light_conv", "dynamic_conv", "adaptive_span", "differential",
+    "qrnn", "linoss", "luna", "light_conv", "dynamic_conv", "adaptive_span", "differential",
 )  # fmt: skip
 LAYERS: dict[str, Callable[[Place], Draw]] = {
     **{name: getattr(gated, name) for name in GATED},
     **{name: getattr(others, name) for name in OTHERS},
     "collaborative normal": partial(others.collaborative, mixing="UNIFORM"),
     "kimi_delta bound": partial(gated.kimi_delta, safe_gate=True, lower_bound=-5.0),
+    "linoss damped": partial(others.linoss, damping=True),
     "mamba2 hydra": partial(gated.mamba2, file="hydra/hydra/modules/hydra.py"),
     "mamba2 log-linear": gated.log_linear,
     "multires_conv wide": partial(others.multires_conv, indep_res_init=True),

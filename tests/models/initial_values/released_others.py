@@ -97,6 +97,38 @@ def _s5(place: Place, output: str) -> Any:
     return jax.jit(lambda key: layer(step_rescale=1.0).init(key, numpy.zeros((4, place.width))))
 
 
+def linoss(place: Place, *, damping: bool = False) -> Draw:
+    """LinOSSLayer in JAX, or with damping the mixer of discretax."""
+    jax = importlib.import_module("jax")
+    key = jax.random.PRNGKey(int(torch.randint(2**31, ())))
+    layer: Any = _linoss(damping)(place.width, key)
+    v = {
+        name: torch.tensor(jax.device_get(getattr(layer, name)))
+        for name in ("A_diag", "steps", "B", "C", "D")
+    }
+    found = {
+        "skip": v["D"], "oscillators.stiffness": v["A_diag"], "oscillators.step": v["steps"],
+        "oscillators.entry": v["B"].movedim(2, 0), "readout": v["C"].movedim(2, 0)[None],
+    }  # fmt: skip
+    if damping:
+        found["oscillators.damping"] = torch.tensor(jax.device_get(layer.G_diag))
+    return found
+
+
+@cache
+def _linoss(damping: bool) -> Any:
+    sys.path[:0] = [str(ROOT / "linoss/models")]
+    if not damping:
+        layer = importlib.import_module("LinOSS").LinOSSLayer
+        return lambda width, key: layer(STATES, width, "IM", key=key)
+    for name in ("discretax", "discretax.sequence_mixers"):  # without what they import
+        package: Any = types.ModuleType(name)
+        package.__path__ = [str(ROOT / "discretax/src" / name.replace(".", "/"))]
+        sys.modules[name] = package
+    mixer = importlib.import_module("discretax.sequence_mixers.linoss").LinOSSSequenceMixer
+    return partial(mixer, state_dim=STATES)
+
+
 def sgconv(place: Place) -> Draw:
     """GConv of pieces that are drawn normally, both ways."""
     scope = {"Activation": MagicMock(), "Normalization": MagicMock(), "LinearActivation": nn_stub}
