@@ -8,7 +8,9 @@ from lra.conf.short_values import short
 
 MOST_NAMES = 16
 LISTED = {
-    **{kind: f"lra list {kind}s" for kind in ("model", "task", "experiment", "protocol")},
+    **{
+        kind: f"lra list {kind}s" for kind in ("model", "task", "experiment", "protocol", "pattern")
+    },
     **dict.fromkeys(("name", "group"), "lra list"),
 }
 """The command that prints all names of a kind."""

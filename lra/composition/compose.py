@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from lra.composition import layer_list
 from lra.composition.binding import GIVEN, bind, make, parameters, plain
 from lra.composition.catalogue import names, our_names, roots
 from lra.composition.class_path import (
@@ -131,21 +132,31 @@ def core_of(
             f"{', '.join(sorted(map(str, model)))}"
         )
     mixer, options = mixer_factory(model["mixer"], plugins, f"{where}.mixer")
-    names = [str(name) for name in model.get("layers") or ()]
-    foreign = sorted({*names} - {model.get("name")})
-    layer_options = model.get("layer_options") or {}
-    for name in sorted({*layer_options} - {*foreign}):
+    own, table = str(model.get("name")), model.get("layer_options") or {}
+    depth = (model.get("backbone") or {}).get("depth")
+    names = layer_list.expand(model.get("layers"), depth, [own, *table], f"{where}.layers")
+    inside = [part for name in names for part in layer_list.parts_of(table.get(name))]
+    foreign = sorted({*names, *inside} - ({own} if own not in table else set()))
+    known = {*foreign, *({own} if own in names else ())}
+    for name in sorted({*table} - known):
         raise ConfigError(
             f"{where}.layer_options: {unknown('layer', name, foreign)} This mapping sets options "
             f"of the other families in {where}.layers; set options of the model itself in "
             f"{where}.mixer"
         )
-    others = {name: other_family(name, where, layer_options.get(name) or {}) for name in foreign}
     if not foreign:
         return [mixer], None, options
-    mixers = [others[name][0] if name in others else mixer for name in names]
-    added = {name: bound for name, (_, bound) in others.items()}
-    return mixers, None, {**options, "layers": names, "others": added}
+    layers: dict[str, tuple[MixerFactory, dict[str, Any]]] = {own: (mixer, {})}
+    for name in sorted(foreign, key=lambda name: bool(layer_list.parts_of(table.get(name)))):
+        made = layer_of(name, where, table.get(name) or {}, layers)
+        layers[name] = made if name != own else (made[0], {})
+    mixers = [layers[name][0] for name in names]
+    used = {name: layers[name] for name in foreign}
+    frames = {name: dict(frame) for name, (made, _) in used.items()
+              if (frame := getattr(made, "backbone", {}))}  # fmt: skip
+    described = {**options, "layers": names, "others": {
+        name: bound for name, (_, bound) in used.items() if name != own}}  # fmt: skip
+    return mixers, None, described | ({"layer_backbone": frames} if frames else {})
 
 
 def bundled_family(name: str, where: str) -> dict[str, Any]:
@@ -163,8 +174,64 @@ def bundled_family(name: str, where: str) -> dict[str, Any]:
     return group_file("model", name)
 
 
+def layer_of(
+    name: str,
+    where: str,
+    entry: Mapping[str, Any],
+    made: "Mapping[str, tuple[MixerFactory, dict[str, Any]]]",
+) -> "tuple[MixerFactory, dict[str, Any]]":
+    """Return the mixer of a layer: of another family, of an alias, of `none`, or of several.
+
+    Args:
+        name: The name in `layers`.
+        where: The key of the model, for messages.
+        entry: The layer's entry in `layer_options`.
+        made: The layers made before, with which several mixers side by side are built; the first
+            is the model's own.
+    """
+    from lra.models.backbone.layers import PER_LAYER, NoMixer, layer_factory
+    from lra.models.backbone.parallel import Parallel
+
+    key = f"{where}.layer_options"
+    options, frame = layer_list.split_entry(name, entry, key, PER_LAYER)
+    own = next(iter(made))
+    if "parallel" in options:
+        parts = layer_list.parts_of(options)
+        if missing := sorted({*parts} - {*made}):
+            raise ConfigError(f"{key}.{name}.parallel: " + unknown("layer", missing[0], made))
+        rest = {k: v for k, v in options.items() if k != "parallel"}
+        bound = bind(Parallel, {**rest, "parts": {}}, f"{key}.{name}")
+        mixer: Any = partial(
+            Parallel, **{**bound, "parts": {part: made[part][0] for part in parts}}
+        )
+        described = plain(bound) | {"parts": parts, "class_path": f"{stored_path(Parallel)}"}
+    elif name == own:
+        if options:
+            raise ConfigError(
+                f"{key}.{name}: got options of the model itself ({', '.join(sorted(options))}); "
+                f"set these in {where}.mixer, and only `backbone` here"
+            )
+        mixer, described = made[own]
+    elif (family := str(options.pop("family", name))) == layer_list.NONE:
+        bind(NoMixer, options, f"{key}.{name}")
+        mixer, described = partial(NoMixer), {"class_path": stored_path(NoMixer)}
+    else:
+        if family != name and name in our_names("model"):
+            raise ConfigError(
+                f"{key}.{name}: got family={family}, but {name} is itself a family; choose a name "
+                "that no family has"
+            )
+        mixer, described = other_family(family, where, options, name)
+    return layer_factory(mixer, frame), described
+
+
+def stored_path(kind: type) -> str:
+    """Return the path of one of lra's classes, as configurations store it."""
+    return f"{kind.__module__.removeprefix('lra.')}.{kind.__qualname__}"
+
+
 def other_family(
-    name: str, where: str, options: Mapping[str, Any]
+    name: str, where: str, options: Mapping[str, Any], alias: str = ""
 ) -> "tuple[MixerFactory, dict[str, Any]]":
     """Return the mixer of another family with its defaults and `options`, for layers of a model."""
     node = bundled_family(name, f"{where}.layers")
@@ -173,7 +240,8 @@ def other_family(
             f"{where}.layers: {name} is a whole stack of layers, so it cannot be a layer of "
             "another model"
         )
-    return mixer_factory({**node["mixer"], **options}, (), f"{where}.layer_options.{name}")
+    key = f"{where}.layer_options.{alias or name}"
+    return mixer_factory({**node["mixer"], **options}, (), key)
 
 
 def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
@@ -231,6 +299,7 @@ def typed(
         tasks: Tasks that were built before, by their configuration; a new one is added.
         memo: Objects that the runs of the sweep share, each of which is made once.
     """
+    from lra.models.backbone.layers import layer_config
     from lra.models.backbone.model import BackboneConfig
 
     tasks, memo = {} if tasks is None else tasks, memo or Memo()
@@ -245,12 +314,11 @@ def typed(
 
     mixers, stack, mixer_options = memo.of("core", (model, named), partial(core_of, model, plugins))
     backbone = from_node(BackboneConfig, model.get("backbone"), "model.backbone")
-    names = model.get("layers") or []
-    if names and len(names) != backbone.depth:
-        raise ConfigError(
-            f"model.layers: got {len(names)} names of families; wanted {backbone.depth} names, one "
-            "for each layer of model.backbone.depth"
-        )
+    for made in dict.fromkeys(mixers):
+        try:
+            layer_config(backbone, made)
+        except ValueError as error:
+            raise ConfigError(f"model.layer_options: {error}") from error
     task, task_options = memo.of(
         "task", (task_node, named), partial(_make_task_and_options, task_node, plugins, tasks)
     )

@@ -3,7 +3,7 @@
 Hydra says which files are read and in what order, and this module merges them. Later entries of
 this list win over earlier ones:
 
-1. the files of the groups, in the order of conf/config.yaml;
+1. the files of the groups, in the order of conf/config.yaml, then a pattern of layers;
 2. the protocol: its settings for all, then `for_task`, `for_model`, `for_runner`, then those that
    stand in one another (`lra.composition.own_options`);
 3. the experiment, likewise;
@@ -385,7 +385,9 @@ def source_of(file: ResultDefault) -> str:
     group, _, name = str(file.config_path).partition("/")
     if not name:
         return f"{group}.yaml"
-    return f"+{group}={name}" if group in ("protocol", "experiment") else f"{group}={name}"
+    return (
+        f"+{group}={name}" if group in ("protocol", "experiment", "pattern") else f"{group}={name}"
+    )
 
 
 def chosen_names(layers: Sequence[Tree]) -> dict[str, str]:

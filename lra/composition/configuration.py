@@ -40,12 +40,27 @@ def _is_name(value: Any) -> bool:
     )
 
 
+def _is_row(value: Any) -> bool:
+    """Return whether a value names layers: a list of names, or text with a letter for each."""
+    return NAMES.suits(value) or (isinstance(value, str) and value.isprintable())
+
+
 MAPPING = KeyRule("a mapping of options", lambda value: isinstance(value, Mapping))
 OPTIONS = KeyRule("a mapping of options, or {}", lambda v: v is None or isinstance(v, Mapping))
 NAME = KeyRule(f"a name of at most {LONGEST_NAME} printable characters", _is_name)
 NAMES = KeyRule(
     "a list of names, as in [fnet,sdpa]",
     lambda value: isinstance(value, list) and all(map(_is_name, value)),
+)
+RULE = ("cycle", "first", "last")
+"""Keys of a rule for layers: `lra.composition.layer_list`."""
+LAYERS = KeyRule(
+    f"{NAMES.words}, a rule such as {{cycle: [fnet, sdpa]}}, or a letter for each layer",
+    lambda value: (
+        all(key in RULE and _is_row(names) for key, names in value.items())
+        if isinstance(value, Mapping)
+        else value is None or _is_row(value)
+    ),
 )
 ANYTHING = KeyRule("anything", lambda _: True)
 
@@ -90,7 +105,7 @@ INSIDE = {
         "name": NAME,
         "mixer": MAPPING,
         "stack": MAPPING,
-        "layers": KeyRule(NAMES.words, lambda v: v is None or NAMES.suits(v)),
+        "layers": LAYERS,
         "layer_options": OPTIONS,
         "backbone": OPTIONS,
         "about": ANYTHING,

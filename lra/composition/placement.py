@@ -97,7 +97,9 @@ def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
             )
         else:
             adds = word.type is not OverrideType.CHANGE
-            OmegaConf.update(config, key, value, merge=True, force_add=adds)
+            # A rule for the layers takes the place of a list of them.
+            merge = key != "model.layers"
+            OmegaConf.update(config, key, value, merge=merge, force_add=adds)
     except (ConfigAttributeError, ConfigKeyError) as error:
         keys = [*keys_of(whole)]
         if key in keys:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lra.composition import layer_list
 from lra.composition.binding import plain
 from lra.composition.catalogue import names
 from lra.composition.class_path import locate
@@ -153,7 +154,7 @@ def _find_measured(
     hardware, batch = run.hardware, run.config["runner"]["batch_size"]
     options = {name: value for name, value in run.mixer_options.items() if name != "class_path"}
     mixer = decisive(locate(str(run.mixer_options["class_path"]), run.config["plugins"]), options)
-    mixer |= {name: options[name] for name in ("layers", "others") if name in options}
+    mixer |= {name: options[name] for name in layer_list.PARTS if name in options}
     machine = f"{run.task_name} on {hardware.name}, {hardware.precision}, batch {batch}"
     setting = _describe_setting(machine, plain(run.backbone), mixer)
     for evidence in known:

@@ -216,12 +216,15 @@ def _mixer(
     """Return the options of a model's mixers, each family with its version."""
     main_options = dict(run.mixer_options)
     others, layers = main_options.pop("others", {}), main_options.pop("layers", None)
+    frames = main_options.pop("layer_backbone", {})
     described = _family(run.model, main_options, plugins, place, choice)
     if layers is not None:
         described["layers"] = layers
         described["others"] = {
             name: _family(name, options, [], {}, choice) for name, options in others.items()
         }
+        if frames:
+            described["layer_backbone"] = frames
     return described
 
 

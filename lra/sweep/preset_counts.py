@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lra.composition import layer_list
 from lra.composition.binding import plain
 from lra.composition.class_path import locate
 from lra.composition.run import Run
@@ -47,7 +48,7 @@ def key_of(run: Run, passes: Passes, task_facts: TaskFacts) -> str:
         decisive_facts["read"] = passes.read
     if passes.name == OWN:
         options = dict(run.mixer_options)
-        layers = {name: options.pop(name) for name in ("layers", "others") if name in options}
+        layers = {name: options.pop(name) for name in layer_list.PARTS if name in options}
         family = locate(str(options["class_path"]), list(run.config["plugins"]))
         decisive_facts["mixer"] = {
             "class_path": options["class_path"], **decisive(family, options), **layers

@@ -39,6 +39,7 @@ from lra.models.backbone.heads import (
     TokenHead,
     groups_of,
 )
+from lra.models.backbone.layers import NetworkBlock, NoMixer, check_network_layer
 from lra.models.backbone.length_pooling import Cut, PooledStack, PostNormPooledStack
 from lra.models.backbone.networks import ACTIVATIONS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
@@ -104,6 +105,9 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     The weights of its feed-forward network are drawn from the global random state.
     """
     kind = BLOCKS.get(config.residual, TransformerBlock)
+    if isinstance(mixer, NoMixer):
+        check_network_layer(config)
+        kind = NetworkBlock
     return kind(
         mixer, width=config.width,
         feed_forward=config.feed_forward, feed_forward_width=config.feed_forward_width,

@@ -51,6 +51,7 @@ from lra.models.backbone.heads import (
     judge,
     pool,
 )
+from lra.models.backbone.layers import layer_config
 from lra.models.backbone.length_pooling import check_pooled_mixer, pooled_length, poolings
 from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.norms import NormKind
@@ -155,6 +156,9 @@ class Backbone(nn.Module):
         placing.check_restarts(config, facts)
         self.decoder = check_pools(config, facts, mixers)
         factories = [rebind(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
+        # A hybrid's layers may differ in options of the backbone.
+        self.frames = [layer_config(config, mixer) for mixer in mixers] or [config]
+        self.frames *= config.depth if len(self.frames) == 1 else 1
         self.seedless: dict[str, int] = {}
         """Sizes, by name, of the parameters that are equal at every `seed`: see `_build_part`."""
         with draw_on_cpu():
@@ -209,13 +213,19 @@ class Backbone(nn.Module):
         self.output_dropout = nn.Dropout(config.output_dropout)
 
     def _make_site(
-        self, layer: int, seed: int, shared: dict[str, nn.Module], times: int = 0
+        self,
+        layer: int,
+        seed: int,
+        shared: dict[str, nn.Module],
+        times: int = 0,
+        frame: BackboneConfig | None = None,
     ) -> Site:
         """Return the site of number `layer` among the layers with separate weights.
 
-        `shared` has the modules that layers share; the layer's input was pooled `times` times.
+        `shared` has the modules that layers share; the layer's input was pooled `times` times, and
+        `frame` has the layer's options (None: those of the model).
         """
-        config = self.config
+        config = frame or self.config
         longest = self.facts.max_length + self.has_cls
         site = Site(
             width=config.width,
@@ -237,9 +247,9 @@ class Backbone(nn.Module):
         _ = site.head_width  # raises an error if heads do not divide width, for every family
         return site
 
-    def _check_mixer(self, part: Any, site: Site) -> nn.Module:
+    def _check_mixer(self, part: Any, site: Site, frame: BackboneConfig | None = None) -> nn.Module:
         """Return `part` (a mixer or a custom stack) if it fits this model; else raise an error."""
-        config = self.config
+        config = frame or self.config
         masked = self.facts.padded and config.padding in {Padding.masked, Padding.passed}
         return checked_mixer(
             part,
@@ -270,17 +280,18 @@ class Backbone(nn.Module):
         for group, uses in enumerate([*config.uses, *[1] * self.decoder]):
             in_decoder = len(blocks) >= config.depth
             times = 0 if in_decoder else pooled[len(blocks)]
-            factory = factories[-1 if in_decoder else len(blocks)]
+            place = -1 if in_decoder else len(blocks)
+            factory, frame = factories[place], self.frames[place]
             mixer, site = self._build_part(
-                factory, f"mixer {group}", seed, group, shared=shared, times=times
+                factory, f"mixer {group}", seed, group, shared=shared, times=times, frame=frame
             )
-            mixer = self._check_mixer(mixer, site)
+            mixer = self._check_mixer(mixer, site, frame)
             if len(config.block_layers) > 1:
                 check_pooled_mixer(
                     mixer, query_only=config.pool_query_only, inside=config.positions in INSIDE
                 )
             torch.default_generator.manual_seed(derive(seed, f"network {group}"))
-            blocks += [block_of(mixer, config)] * uses
+            blocks += [block_of(mixer, frame)] * uses
         return stack_of(blocks, config, cls=self.has_cls, per_token=self.per_token)
 
     def _build_part(
@@ -292,6 +303,7 @@ class Backbone(nn.Module):
         *,
         shared: dict[str, nn.Module],
         times: int = 0,
+        frame: BackboneConfig | None = None,
     ) -> tuple[nn.Module, Site]:
         """Return the module that `make` builds as `part` of the model, and its site.
 
@@ -299,14 +311,14 @@ class Backbone(nn.Module):
         weights that stay equal are noted in `seedless`.
         """
         torch.default_generator.manual_seed(derive(seed, part))
-        site = self._make_site(layer, seed, shared, times)
+        site = self._make_site(layer, seed, shared, times, frame)
         if torch.get_default_device().type == "meta":
             return make(site), site
         with SeedWatch(site.generator) as watch:
             module = make(site)
         if watch.drawn:
             torch.default_generator.manual_seed(derive(seed + 1, part))
-            equal = watch.equal_in(module, make(self._make_site(layer, seed + 1, {}, times)))
+            equal = watch.equal_in(module, make(self._make_site(layer, seed + 1, {}, times, frame)))
             self.seedless |= {f"{part}: {name}": size for name, size in equal.items()}
         return module, site
 

@@ -1,0 +1,162 @@
+"""Layers that differ within a stack: their options of the backbone, and layers without a mixer.
+
+A hybrid may have heads of another width in its layers of attention, positions in some layers only,
+layers without a network, and layers that are only a network (Nemotron-H, arXiv:2504.03624):
+
+    x + mixer(LN x)          feed_forward=none
+    x + network(LN x)        `NoMixer`
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lra.models.backbone.config import BackboneConfig, Residual
+from lra.models.backbone.networks import FeedForward
+from lra.models.backbone.stack import Blank, KeySource, TransformerBlock
+from lra.models.idle import defaults
+from lra.models.mixer import (
+    FACTS,
+    INSIDE,
+    SITE_OPTIONS,
+    Flow,
+    Layout,
+    MixerFactory,
+    Positions,
+    Site,
+    State,
+    Traits,
+)
+
+PER_LAYER = (
+    "heads", "head_width", "qkv_bias", "output_bias", "positions",
+    "feed_forward", "feed_forward_width", "feed_forward_bias",
+)  # fmt: skip
+"""Options of the backbone that a layer may set for itself."""
+OF_NETWORK = (
+    "feed_forward_bias", "feed_forward_chunks", "feed_forward_groups", "activation_dropout"
+)  # fmt: skip
+"""Options that have no effect in a layer without a network."""
+
+
+class LayerFactory(partial[Any]):
+    """A mixer's class with its options, for layers with other options of the backbone."""
+
+    backbone: Mapping[str, Any] = {}
+    """These options, among `PER_LAYER`."""
+
+
+def layer_factory(mixer: MixerFactory, backbone: Mapping[str, Any]) -> MixerFactory:
+    """Return `mixer`, which is a `functools.partial`, for layers with these options."""
+    if not backbone:
+        return mixer
+    made: Any = mixer
+    factory = LayerFactory(made.func, *made.args, **made.keywords)
+    factory.backbone = dict(backbone)
+    return factory
+
+
+def layer_config(config: BackboneConfig, mixer: MixerFactory) -> BackboneConfig:
+    """Return the options of the backbone in the layers that `mixer` makes.
+
+    Raises:
+        ValueError: They contradict each other, or other options need equal layers.
+    """
+    own = dict(getattr(mixer, "backbone", {}))
+    if not own:
+        return config
+    if config.pool_blocks > 1 or config.decoder_depth:
+        option = "pool_blocks" if config.pool_blocks > 1 else "decoder_depth"
+        raise ValueError(
+            f"layers with options of their own form one stack of one length: got {option}="
+            f"{getattr(config, option)}; set it to its default, or remove `backbone` from "
+            "model.layer_options"
+        )
+    if Positions.__members__.get(str(own.get("positions", "none"))) not in {
+        Positions.none, *INSIDE
+    }:  # fmt: skip
+        raise ValueError(
+            "positions of a layer are none, or those that a mixer applies itself "
+            f"({', '.join(sorted(INSIDE))}): got {own['positions']}; set the others in "
+            "model.backbone.positions"
+        )
+    if own.get("feed_forward") == FeedForward.none:
+        usual = defaults(BackboneConfig)
+        own = {**{name: usual[name] for name in OF_NETWORK}, **own}
+    return replace(config, **own)
+
+
+OF_SITE = {
+    "heads": "heads", "positions": "positions", **SITE_OPTIONS
+}  # fmt: skip
+"""Options of a layer that its mixer reads, each with its field of `Site`."""
+
+
+def site_with(site: Site, own: Mapping[str, Any]) -> Site:
+    """Return the place of a mixer in a layer with its `own` options of the backbone."""
+    placed = replace(site, **{OF_SITE[name]: own[name] for name in own if name in OF_SITE})
+    _ = placed.head_width  # raises an error if heads do not divide width
+    return placed
+
+
+class NoMixer(nn.Module):
+    """Stands in a layer that has a network alone."""
+
+    def __init__(self, site: Site) -> None:
+        """Promise everything: no token reads another."""
+        super().__init__()
+        self.traits = Traits(
+            supports=frozenset(FACTS),
+            positions=frozenset(each.value for each in INSIDE),
+            options=frozenset(SITE_OPTIONS),
+            causal=site.causal,
+            reach=0,
+            sees_order=False,
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Return zeros: what this layer adds to the residual stream without its network."""
+        del layout
+        return x.new_zeros(x.shape)
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Return zeros, and the state unchanged."""
+        return flow.with_x(self.forward(flow.x, layout))
+
+    def initial_state(self, batch_size: int, memory: int) -> State:  # noqa: ARG002
+        """Return an empty tuple, because the layer remembers nothing."""
+        return ()
+
+
+class NetworkBlock(TransformerBlock):
+    """A position-wise network after a norm, with a residual, and no mixer."""
+
+    def __init__(self, mixer: nn.Module, **options: Any) -> None:
+        """Make the block without the norm before the mixer."""
+        super().__init__(mixer, **options)
+        self.mixer_norm = nn.Identity()
+
+    def forward(
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
+    ) -> Flow:
+        """Apply the network at each position."""
+        del layout, blank, source
+        return flow.with_x(flow.x + self.by_pieces(flow.x))
+
+
+def check_network_layer(config: BackboneConfig) -> None:
+    """Raise ValueError if a layer without a mixer does not fit these options."""
+    if config.residual != Residual.pre_norm:
+        raise ValueError(
+            "a layer without a mixer (none in model.layers) is a network after a norm, with a "
+            f"residual: got residual={config.residual}; set model.backbone.residual=pre_norm"
+        )
+    if config.feed_forward == FeedForward.none:
+        raise ValueError(
+            "a layer without a mixer (none in model.layers) needs a network: got feed_forward=none;"
+            " set model.backbone.feed_forward, or that of the layer in model.layer_options"
+        )

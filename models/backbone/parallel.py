@@ -1,0 +1,144 @@
+"""Two or more mixers on one input, side by side in one layer.
+
+    y = sum_i s_i M_i(x)                        Falcon-H1: fixed multipliers s_i
+    y = 1/m sum_i w_i * M_i(x) / rms(M_i(x))    `norm`, as in Hymba: learned weights w_i, m mixers
+
+Cost     The sum of the costs of the mixers. The state holds the states of all.
+Source   Zuo et al. 2025, arXiv:2507.22448 (Falcon-H1); Dong et al. 2024, arXiv:2411.13676 (Hymba).
+Differs  Hymba norms the outputs before one common output projection; here each mixer has a
+         projection of its own, and the norm comes after it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lra.models.backbone.layers import site_with
+from lra.models.backbone.requirements import checked_mixer
+from lra.models.mixer import (
+    FACTS,
+    INSIDE,
+    SITE_OPTIONS,
+    Extends,
+    Flow,
+    Layout,
+    MixerFactory,
+    Remembers,
+    Site,
+    State,
+    Traits,
+    Unsupported,
+)
+
+NORM_EPSILON = 1e-5
+
+
+class Parallel(nn.Module):
+    """Mixers side by side.
+
+    Args:
+        parts: What makes each mixer, by name.
+        scales: A factor for the output of each; None: 1.
+        norm: Whether each output is normed, and their mean is taken.
+
+    Raises:
+        ValueError: There are fewer than two mixers, another number of scales, or scales and norms.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        parts: Any,
+        scales: list[float] | None = None,
+        norm: bool = False,
+    ) -> None:
+        """Make the mixers one after the other, and join their traits."""
+        super().__init__()
+        makers, factors = cast(Mapping[str, MixerFactory], parts), scales or []
+        if len(factors) not in (0, len(parts)) or (factors and norm):
+            raise ValueError(
+                "parallel takes two or more different layers, and either one number of `scales` "
+                f"for each or norm=true: got parallel={[*parts]}, scales={factors}, norm="
+                f"{str(norm).lower()}"
+            )
+        self.scales = factors or [1 / len(parts) if norm else 1.0] * len(parts)
+        sites = [site_with(site, getattr(make, "backbone", {})) for make in makers.values()]
+        made = [make(each) for make, each in zip(makers.values(), sites, strict=True)]
+        self.mixers = nn.ModuleList(
+            checked_mixer(
+                mixer, site=each, positions=each.positions, causal=site.causal,
+                max_length=site.max_length,
+            )
+            for mixer, each in zip(made, sites, strict=True)
+        )  # fmt: skip
+        self.norms = nn.ModuleList(
+            nn.RMSNorm(site.width, NORM_EPSILON) if norm else nn.Identity() for _ in parts
+        )
+        self.traits = joined([cast(Any, mixer).traits for mixer in self.mixers])
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Return the sum of the outputs of all mixers."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Return the sum of the outputs, and the states of all mixers."""
+        states = cast(tuple[State, ...], flow.state or (None,) * len(self.mixers))
+        total, after, x = None, [], flow.x
+        for mixer, norm, scale, state in zip(
+            self.mixers, self.norms, self.scales, states, strict=True
+        ):
+            entering = flow._replace(x=x, state=state)
+            if isinstance(mixer, Extends):
+                flow = mixer.extend(entering, layout)
+            else:
+                flow = entering.with_x(mixer(x, layout))
+            output = norm(flow.x) * scale
+            total = output if total is None else total + output
+            after.append(flow.state)
+        assert total is not None
+        return flow._replace(x=total, state=None if states[0] is None else tuple(after))
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return the empty states of all mixers; `Unsupported` if one of them has none."""
+        for mixer in self.mixers:
+            if not isinstance(mixer, Remembers):
+                raise Unsupported(
+                    f"{type(mixer).__name__} has no state that continues from token to token: "
+                    "choose another family for this layer"
+                )
+        return tuple(cast(Any, mixer).initial_state(batch_size, memory) for mixer in self.mixers)
+
+
+def joined(traits: Sequence[Traits]) -> Traits:
+    """Return what mixers guarantee together."""
+
+    def some(name: str) -> Any:
+        return any(getattr(each, name) for each in traits)
+
+    longest = [each.max_length for each in traits if each.max_length is not None]
+    reaches = [each.reach for each in traits]
+    return Traits(
+        supports=frozenset(FACTS).intersection(*(each.supports for each in traits)),
+        positions=frozenset(each.value for each in INSIDE),  # each mixer is checked alone
+        options=frozenset(SITE_OPTIONS),
+        causal=all(each.causal for each in traits),
+        max_length=min(longest, default=None),
+        operations=max(each.operations for each in traits),
+        memory=max(each.memory for each in traits),
+        reach=None if None in reaches else max(cast(list[int], reaches)),
+        by_batch=next((each.by_batch for each in traits if each.by_batch), ""),
+        in_streams=frozenset[str]().union(*(each.in_streams for each in traits)),
+        reversible=all(each.reversible for each in traits),
+        keeps_length=all(each.keeps_length for each in traits),
+        **{
+            name: some(name)
+            for name in (
+                "hides_others", "selection_leak", "weight_dropout", "surrogate_gradient",
+                "training_noise", "random_draws", "simulated", "by_segment", "summarises",
+                "sees_order",
+            )
+        },
+    )  # fmt: skip
