@@ -18,6 +18,7 @@ from lra.models.families.adaptive_span import AdaptiveSpan
 from lra.models.families.gated_delta_net import GatedDeltaNet
 from lra.models.families.h_transformer import HTransformer
 from lra.models.families.mamba2 import Mamba2
+from lra.models.families.mamba3 import Mamba3
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.families.synthesizer import Synthesizer
 from lra.models.mixer import Positions, Roles, Site, Tuning, Unsupported
@@ -85,6 +86,7 @@ SPECIAL = [
     partial(AdaptiveSpan, persistent=2), partial(HTransformer, relative_bias=True),
     partial(Synthesizer, components=["dense", "random"]),
     partial(GatedDeltaNet, log_linear=True), partial(Mamba2, log_linear=True),
+    partial(Mamba3, rank=2, output_norm=True),
 ]  # fmt: skip
 
 
@@ -148,6 +150,8 @@ FIRST_MEMORY = {"TTT.bias", "TTT.norm_bias"}
 """What a memory begins as, where it is a model by itself."""
 DECAYED_BY_THEIR_SOURCES = {
     *(f"LSTM.cells.{cell}.lstm.bias_{part}h_l0" for cell in (0, 1) for part in "hi"),
+    "Mamba3.reads.bias", "Mamba3.writes.bias",
+    *(f"Mamba3.outputs.{each}_weight" for each in ("input", "gate", "output")),
     "QRNN.cells.0.gates.bias", "QRNN.cells.1.gates.bias", "Mega.scale", "Mega.shift",
     *(f"Mega.average.{name}" for name in ("alpha", "beta", "delta", "gamma", "omega")),
 }  # fmt: skip
