@@ -23,6 +23,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mamba2": STATES,
     "mamba2 hydra": {"quasi_separable": True, "convolution": 7, **STATES},
     "mamba2 log-linear": {"log_linear": True, **STATES},
+    "mamba3": STATES,
+    "mamba3 ranks": {"rank": 3, "output_norm": True, **STATES},
     "multires_conv wide": {"wide_skip": True},
     "s4 diagonal": STATES,
     "s4 dplr": {"kernel": "dplr", **STATES},

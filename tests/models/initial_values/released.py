@@ -50,7 +50,7 @@ SOURCES = {
 
 GATED = (
     "rwkv7", "rwkv6", "mlstm", "slstm", "gla", "hgrn2", "delta_net", "gated_delta_net",
-    "gated_delta_net2", "kimi_delta", "mesa_net", "forgetting", "mamba", "mamba2",
+    "gated_delta_net2", "kimi_delta", "mesa_net", "forgetting", "mamba", "mamba2", "mamba3",
 )  # fmt: skip
 OTHERS = (
     "s5", "sgconv", "mega", "hyena", "multires_conv", "ttt", "nystromformer", "collaborative",
@@ -64,6 +64,7 @@ LAYERS: dict[str, Callable[[Place], Draw]] = {
     "linoss damped": partial(others.linoss, damping=True),
     "mamba2 hydra": partial(gated.mamba2, file="hydra/hydra/modules/hydra.py"),
     "mamba2 log-linear": gated.log_linear,
+    "mamba3 ranks": partial(gated.mamba3, is_mimo=True, mimo_rank=3, is_outproj_norm=True),
     "multires_conv wide": partial(others.multires_conv, indep_res_init=True),
     "s4 diagonal": partial(others.s4, mode="diag"),
     "s4 dplr": partial(others.s4, mode="dplr"),

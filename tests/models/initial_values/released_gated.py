@@ -254,3 +254,25 @@ def mamba2(place: Place, file: str = "mamba/mamba_ssm/modules/mamba2.py") -> Dra
     for index, part in enumerate(parts):
         own |= taps(a.conv1d, index, part)
     return own
+
+
+def mamba3(place: Place, **options: Any) -> Draw:
+    """The third layer of state-spaces/mamba; its order of channels does not matter here."""
+    layer = read(
+        "mamba/mamba_ssm/modules/mamba3.py", "Mamba3",
+        RMSNormGated=gated_norm, mamba3_mimo_combined=True,
+    ).Mamba3(
+        place.width, d_state=STATES, headdim=2 * place.width // place.heads, **options
+    )  # fmt: skip
+    a: Any = through_mamba(layer, place)
+    own = {
+        "step_bias": a.dt_bias, "skip": a.D, "writes.bias": a.B_bias, "reads.bias": a.C_bias,
+        "writes.norm.weight": a.B_norm.weight, "reads.norm.weight": a.C_norm.weight,
+    }  # fmt: skip
+    if options:
+        own |= {
+            "outputs.input_weight": a.mimo_x, "outputs.gate_weight": a.mimo_z,
+            "outputs.output_weight": a.mimo_o,
+            "outputs.norm_weight": a.norm.weight.view(place.heads, -1),
+        }  # fmt: skip
+    return own
