@@ -250,6 +250,7 @@ FORMS = (
     ("mamba", 16384, "size=base hardware=a100 causal"),  # scans of about 3 sqrt(n) operators
     ("delta_net", 2048, "size=base"),  # cut into blocks by what a CPU holds
     ("mesa_net", 2048, "size=base"),
+    ("mamba3", 2048, "size=base"),  # sums of angles are cut into blocks
     ("linear", 2048, ""),
     ("softmax", 2048, ""),
 )
