@@ -63,7 +63,7 @@ def test_the_same_entries_as_a_stable_sort_by_score_and_nearness():
     later = torch.arange(24) > torch.arange(40)[:, None]
     scores = scores.masked_fill(later, -torch.inf)
     chosen = best_entries(scores, torch.arange(24)[None, None, None], 6)
-    order = scores.flip(-1).sort(-1, descending=True, stable=True).indices[..., :6]
+    order = scores.flip(-1).sort(dim=-1, descending=True, stable=True).indices[..., :6]
     wanted = 23 - order
     wanted = wanted.masked_fill(scores.gather(-1, wanted) == -torch.inf, -1)
     assert torch.equal(chosen.sort(-1).values, wanted.sort(-1).values)
