@@ -43,12 +43,17 @@ SPREAD = (2.2, 7.0)
 
 
 def pass_of(mixer: nn.Module, x: Tensor, layout: Layout) -> Tensor:
+    """Return the outputs of `flow_of`."""
+    return flow_of(mixer, x, layout).x
+
+
+def flow_of(mixer: nn.Module, x: Tensor, layout: Layout) -> Flow:
     """Run one pass as a stack does: by `gated_extend` or `extend` if offered, else by `forward`."""
     if isinstance(mixer, GatesResidual):
-        return mixer.gated_extend(Flow(x), layout, x, nn.Identity()).x
+        return mixer.gated_extend(Flow(x), layout, x, nn.Identity())
     if isinstance(mixer, Extends):
-        return mixer.extend(Flow(x), layout).x
-    return cast(Tensor, mixer(x, layout))
+        return mixer.extend(Flow(x), layout)
+    return Flow(cast(Tensor, mixer(x, layout)))
 
 
 def check_learning(case: Case) -> Result:
@@ -122,11 +127,12 @@ def _learns(case: Case, positions: Positions, auto: bool) -> Result:
         layout = layout_of({name: fact.to(case.device) for name, fact in facts.items()})
         half = torch.autocast(case.device, torch.bfloat16) if auto else nullcontext()
         with half, fix_seed(60 + step):
-            y = pass_of(mixer, x, layout)
+            flow = flow_of(mixer, x, layout)
         target = case.input(salt=70 + step).float()
         kept = facts.get("keep", torch.ones(x.shape[:2], dtype=torch.bool)).to(case.device)
         optimiser.zero_grad()
-        torch.autograd.backward((y.float() - target)[kept].square().mean())
+        loss = (flow.x.float() - target)[kept].square().mean()
+        torch.autograd.backward(loss + sum(value.float() for value in flow.penalties.values()))
         for name, parameter in learnt.items():
             if parameter.grad is not None:
                 reached[name] += parameter.grad.abs()

@@ -310,3 +310,32 @@ def chosen_attention(
         q, keys, values, chosen, Sight(table, causal, reach), dropout, remember
     )
     return o
+
+
+@torch.no_grad()
+def chosen_masses(
+    q: Float[Tensor, "b h l k"],
+    keys: Float[Tensor, "b g s k"],
+    chosen: Int[Tensor, "b g l t"],
+    table: BlockTable,
+    *,
+    causal: bool,
+) -> Float[Tensor, "b h l t"]:
+    """Return the attention of each query to each block on its list; the sum of a list is 1.
+
+    Arguments are those of `chosen_attention`. Entries of -1 get 0.
+    """
+    with full_precision(q):
+        arranged = _ArrangedPairs(q, keys, keys, chosen, Sight(table, causal))
+        places, chunk = arranged.pairs.pair.shape
+        logs = arranged.q.new_full((places * chunk + 1, arranged.shared), -torch.inf)
+        for part in arranged.passes():
+            scores = arranged.scores(part, arranged.of_block(arranged.keys, part))
+            sums = (scores / LOG2_E).logsumexp(-1).view(-1, arranged.shared)
+            logs[part.start * chunk : part.stop * chunk] = sums
+        logs[-1] = NEVER  # the place of entries that are no block
+        weights = logs[arranged.pairs.place].softmax(1)
+        missing = chosen.flatten(0, 1).flatten(0, 1) < 0
+        weights = weights.masked_fill(missing[..., None], 0)
+    weights = torch.unflatten(weights, 0, (*chosen.shape[:3],))
+    return weights.permute(0, 1, 4, 2, 3).flatten(1, 2)

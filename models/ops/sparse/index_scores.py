@@ -44,6 +44,11 @@ class Index(NamedTuple):
         weights = self.weights[:, :, some].to(precise).mT[:, :, None] * scale
         return (weights @ heads).transpose(1, 2)
 
+    def of_queries(self, some: slice) -> "Index":
+        """Return the index with the queries `some` alone."""
+        weights = None if self.weights is None else self.weights[:, :, some]
+        return Index(self.q[:, :, some], self.keys, weights, self.by_head)
+
     def parts(self) -> list[slice]:
         """Return slices of the queries with a bounded number of scores."""
         batch, heads, length, _ = self.q.shape
@@ -105,12 +110,13 @@ class BlockRule(NamedTuple):
         return self.table.place[:, some] // self.table.block
 
     def scores(self, index: Index, some: slice) -> Float[Tensor, "b g l m"]:
-        """Return the score of each block, -inf for hidden ones.
+        """Return the score of each block for the queries `some`, -inf for hidden ones."""
+        return self.by_block(index.scores(some), some)
 
-        With a key for each slot, it is the highest score of a visible token in the block.
-        """
-        table, causal, scores = self.table, self.causal, index.scores(some)
-        if index.keys.shape[1] > table.block_count:
+    def by_block(self, scores: Float[Tensor, "b g l s"], some: slice) -> Float[Tensor, "b g l m"]:
+        """Hide blocks from the scores of `some`; a block's score is the highest of its slots."""
+        table, causal = self.table, self.causal
+        if scores.shape[-1] > table.block_count:
             visible = table.visible(some, causal=causal, stride=1)
             scores = scores.masked_fill(~visible[:, None], -torch.inf)
             return torch.unflatten(scores, -1, (-1, table.block)).amax(-1)
