@@ -144,7 +144,13 @@ class PaddingRule(StrEnum):
 
 
 SITE_OPTIONS: Mapping[str, str] = MappingProxyType(
-    {"head_width": "own_head_width", "qkv_bias": "qkv_bias", "output_bias": "output_bias"}
+    {
+        "head_width": "own_head_width",
+        "qkv_bias": "qkv_bias",
+        "output_bias": "output_bias",
+        "rotary_base": "rotary_base",
+        "rotary_share": "rotary_share",
+    }
 )
 """Options of the backbone that only some mixers can apply, each with its field of `Site`. None in
 that field is the default, which every mixer supports."""
@@ -177,6 +183,10 @@ class Site:
     """Whether projections to queries, keys and values have biases; None = the family's `bias`."""
     output_bias: bool | None = None
     """Whether the projection back has a bias; None = the family's `bias`."""
+    rotary_base: float | None = None
+    """Base of the angles of rotary positions; None = 10,000."""
+    rotary_share: float | None = None
+    """Share of each head's channels that rotary positions rotate; None = all."""
     shared: dict[str, nn.Module] = field(default_factory=dict)
     """Modules that several layers share; one mapping per model."""
 

@@ -18,7 +18,15 @@ from lra.models.mixer import (
     Unsupported,
     blanked,
 )
-from lra.models.positions import At, Rotation, Spacing, add_sinusoids, rotate, rotation
+from lra.models.positions import (
+    ROTARY_BASE,
+    At,
+    Rotation,
+    Spacing,
+    add_sinusoids,
+    rotate,
+    rotation,
+)
 
 
 @runtime_checkable
@@ -57,6 +65,8 @@ class HasCore(Protocol):
 
 APPLIED = frozenset({"head_width", "qkv_bias", "output_bias"})
 """Options of the site that `MultiHead` applies for any core."""
+TURNED = frozenset({"rotary_base", "rotary_share"})
+"""Options of rotary positions that it applies where it alone rotates queries and keys."""
 
 
 def projection(width_in: int, width_out: int, *, bias: bool) -> nn.Linear:
@@ -153,6 +163,8 @@ class MultiHead(Family):
     k_norm: nn.RMSNorm | None
     infusible: ClassVar[bool] = True
     """Whether every query and key comes from `project`, which adds infused positions."""
+    turns_alone: ClassVar[bool] = False
+    """Whether `turned` alone rotates queries and keys, so that a family may choose the angles."""
     weighs_padding: bool = True
     """Whether finite numbers at padding may change other outputs slightly. False if their weights
     are exactly 0: then unread padding may contain anything."""
@@ -180,6 +192,15 @@ class MultiHead(Family):
         self.infused = site.positions == Positions.position_infused
         self.scored = site.positions in SCORED
         self.positions_inside = site.positions != Positions.none
+        self.rotary_base = ROTARY_BASE if site.rotary_base is None else site.rotary_base
+        self.rotary_width = self.key_width
+        if site.rotary_share is not None:
+            self.rotary_width = 2 * int(site.rotary_share * self.key_width / 2)
+        if self.rotary and self.rotary_width < 1:
+            raise ValueError(
+                f"rotary_share={site.rotary_share} of a head of {self.key_width} channels is less "
+                "than one pair: set a larger share, or positions=none"
+            )
         if self.rotary and self.key_width % 2:
             width_text = (
                 _describe_head_width(site) if key_width is None else f"key_width={key_width}"
@@ -207,7 +228,7 @@ class MultiHead(Family):
         encodings = core.traits.positions | {Positions.rotary.value}
         if self.infusible:
             encodings |= {Positions.position_infused.value}
-        options = core.traits.options | APPLIED
+        options = core.traits.options | APPLIED | (TURNED if self.turns_alone else set())
         sees_order = core.traits.sees_order or self.positions_inside
         self.traits = replace(
             core.traits, positions=encodings, options=options, sees_order=sees_order
@@ -249,13 +270,21 @@ class MultiHead(Family):
         """Project `placed` (tokens, with infused positions) to queries; norm and rotate them."""
         q = self.split(self.q_proj(placed), self.key_width)
         q = q if self.q_norm is None else norm_heads(q, self.q_norm)
-        return rotate(q, place) if self.rotary else q
+        return self.turned(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
         """Project `placed` to g heads of keys, as `queries` does for queries."""
         k = self.split(self.k_proj(placed), self.key_width)
         k = k if self.k_norm is None else norm_heads(k, self.k_norm)
-        return rotate(k, place) if self.rotary else k
+        return self.turned(k, place) if self.rotary else k
+
+    def turned(self, x: Float[Tensor, "b h l k"], place: Place) -> Float[Tensor, "b h l k"]:
+        """Return heads of queries or keys `x`, rotated by their positions."""
+        return rotate(x, place if isinstance(place, Rotation) else self.angles(x, place))
+
+    def angles(self, x: Tensor, place: Int[Tensor, " b"] | Spacing | None) -> Rotation:
+        """Return the rotation of a head's channels at the position of each token of `x`."""
+        return rotation(x, self.rotary_width, place, self.rotary_base)
 
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
@@ -266,7 +295,7 @@ class MultiHead(Family):
         place = layout.start
         placed = add_sinusoids(x, place) if self.infused else x
         # The angles are computed once for queries and keys.
-        angles: Place = rotation(x, self.key_width, place) if self.rotary else place
+        angles: Place = self.angles(x, place) if self.rotary else place
         return self.queries(placed, angles), self.keys(placed, angles), self.split(self.v_proj(x))
 
     def gated(

@@ -134,11 +134,12 @@ def rotation(
     x: Float[Tensor, "*b l d"],
     width: int,
     start: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None = None,
+    base: float = ROTARY_BASE,
 ) -> Rotation:
     """Return the rotation of `width` channels at the position of each token of `x`.
 
-    `start` is as in `position_ids`. Angles are computed in float32, or in float64 if `x` is
-    float64. Raises ValueError for an odd width.
+    `start` is as in `position_ids`; channel pair i turns by base^(-2 i / width). Angles are
+    computed in float32, or in float64 if `x` is float64. Raises ValueError for an odd width.
     """
     if width % 2:
         raise ValueError(
@@ -147,7 +148,7 @@ def rotation(
         )
     dtype = precise(x.dtype)
     frequency = torch.exp(
-        torch.arange(0, width, 2, device=x.device, dtype=dtype) * (-math.log(ROTARY_BASE) / width)
+        torch.arange(0, width, 2, device=x.device, dtype=dtype) * (-math.log(base) / width)
     )
     angle = position_ids(x.shape[-2], start, x)[:, None, :, None].to(dtype) * frequency
     return Rotation(angle.cos(), angle.sin())
@@ -159,10 +160,13 @@ def rotate(
     """Rotate the channel pairs (i, i + k/2) by position (Su et al. 2021, half-split pairing).
 
     Scores of rotated queries and keys depend only on their distance; position 0 is not rotated.
-    `start` is as in `position_ids`, or a rotation that was computed before.
+    `start` is as in `position_ids`, or a rotation that was computed before; a rotation of fewer
+    channels leaves the last channels as they are.
     """
     angles = start if isinstance(start, Rotation) else rotation(x, x.shape[-1], start)
     cos, sin = angles.cos.to(x.dtype), angles.sin.to(x.dtype)
+    if (turned := 2 * cos.shape[-1]) < x.shape[-1]:
+        return torch.cat((rotate(x[..., :turned], angles), x[..., turned:]), dim=-1)
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 

@@ -89,6 +89,10 @@ class BackboneConfig:
     reversible_output: StreamsOut = StreamsOut.mean
     """How a reversible stack joins its streams (only residual=reversible)."""
     positions: Positions = Positions.learned
+    rotary_base: float | None = None
+    """Base of the angles of rotary positions; None = 10,000."""
+    rotary_share: float | None = None
+    """Share of each head's channels, in whole pairs, that rotary positions rotate; None = all."""
     relative_distance: int = 64
     """Largest distance that positions=shaw distinguishes."""
     order_blind: bool = False
@@ -202,6 +206,16 @@ class BackboneConfig:
             raise ValueError(
                 "initial_deviation, a standard deviation, must be positive, or null: got "
                 f"{self.initial_deviation}"
+            )
+        if self.rotary_base is not None and not self.rotary_base > 1:
+            raise ValueError(
+                "rotary_base, the base of the angles, must be above 1, or null: got "
+                f"{self.rotary_base}"
+            )
+        if self.rotary_share is not None and not 0 < self.rotary_share <= 1:
+            raise ValueError(
+                "rotary_share, a share of channels, must be above 0 and at most 1, or null: got "
+                f"{self.rotary_share}"
             )
         if not self.norm_epsilon > 0:
             raise ValueError(
@@ -328,6 +342,7 @@ NEEDS = (
     ),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
     Need("relative_distance", positions=Positions.shaw),
+    Need("rotary_base", "rotary_share", positions=Positions.rotary),
     Need(
         "pool_layers", "pool_repeats", "pool_query_only", "pool_mode", "pool_decoder",
         words="pool_blocks=2 or more", holds=lambda _, chosen: chosen.pool_blocks > 1,

@@ -33,7 +33,7 @@ from lra.models.mixer import (
 )
 
 PER_LAYER = (
-    "heads", "head_width", "qkv_bias", "output_bias", "positions",
+    "heads", "head_width", "qkv_bias", "output_bias", "positions", "rotary_base", "rotary_share",
     "feed_forward", "feed_forward_width", "feed_forward_bias",
 )  # fmt: skip
 """Options of the backbone that a layer may set for itself."""

@@ -240,6 +240,8 @@ class Backbone(nn.Module):
             attention_dropout=config.attention_dropout,
             positions=config.positions if config.positions in INSIDE else Positions.none,
             relative_distance=config.relative_distance,
+            rotary_base=config.rotary_base,
+            rotary_share=config.rotary_share,
             cls=self.has_cls,
             generator=torch.Generator().manual_seed(derive(seed, f"generator {layer}")),
             shared=shared,

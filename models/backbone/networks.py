@@ -2,6 +2,7 @@
 
     y = W_2 act(W_1 x + b_1) + b_2                              two maps
     y = W_2 (silu(W_1 x + b_1) * (W_3 x + b_3)) + b_2           SwiGLU: a third one, which is gated
+    y = W_2 (gelu(W_1 x + b_1) * (W_3 x + b_3)) + b_2           GeGLU
 
 The inner width is the width of W_2's input. SwiGLU has 1.5 times the weights of two maps of equal
 inner width. Source: Shazeer 2020, arXiv:2002.05202, equation 6 (without biases there).
@@ -79,8 +80,22 @@ class FeedForward(StrEnum):
     """x sigmoid(x), also called Swish."""
     swiglu = auto()
     """SiLU of one map times another, as in Llama: three maps instead of two."""
+    geglu = auto()
+    """GELU of one map times another, as in Zamba2."""
+    geglu_tanh = auto()
+    """As geglu, with GELU approximated by tanh, as in Griffin and Gemma."""
+    relu_squared = auto()
+    """ReLU(x) squared, as in Primer (arXiv:2109.08668) and Nemotron."""
     none = auto()
     """For mixers that include a network."""
+
+
+class SquaredReLU(nn.Module):
+    """The square of ReLU."""
+
+    def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items d"]:
+        """Return the square of the positive part of `x`."""
+        return F.relu(x).square()
 
 
 ACTIVATIONS: Mapping[FeedForward, Callable[[], nn.Module]] = {
@@ -88,24 +103,34 @@ ACTIVATIONS: Mapping[FeedForward, Callable[[], nn.Module]] = {
     FeedForward.gelu_tanh: partial(nn.GELU, "tanh"),
     FeedForward.relu: nn.ReLU,
     FeedForward.silu: nn.SiLU,
+    FeedForward.relu_squared: SquaredReLU,
 }
+GATES: Mapping[FeedForward, Callable[[Tensor], Tensor]] = {
+    FeedForward.swiglu: F.silu,
+    FeedForward.geglu: F.gelu,
+    FeedForward.geglu_tanh: partial(F.gelu, approximate="tanh"),
+}
+"""Activation of the gate, for networks with a third map."""
 
 
 class GatedMaps(nn.Module):
-    """silu(gate) * value: two maps of the same input, multiplied.
+    """act(gate) * value: two maps of the same input, multiplied.
 
     Args:
-        gate: The map whose output goes through SiLU.
+        gate: The map whose output goes through the activation.
         value: The map whose output is multiplied by it.
+        act: The activation.
     """
 
-    def __init__(self, gate: nn.Module, value: nn.Module) -> None:
+    def __init__(
+        self, gate: nn.Module, value: nn.Module, act: Callable[[Tensor], Tensor] = F.silu
+    ) -> None:
         super().__init__()
-        self.gate, self.value = gate, value
+        self.gate, self.value, self.act = gate, value, act
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items k"]:
         """Apply both maps and multiply the results."""
-        gated: Tensor = F.silu(self.gate(x)) * self.value(x)
+        gated: Tensor = self.act(self.gate(x)) * self.value(x)
         return gated
 
 
@@ -120,8 +145,8 @@ def network_of(
 ) -> nn.Sequential:
     """Return the network Linear-activation-dropout-Linear, drawn from the global random state.
 
-    SwiGLU has `GatedMaps` in place of the first two. If `groups` is above 1, the maps are
-    `GroupedLinear`. Weights are Xavier-uniform, biases zero.
+    A network of `GATES` has `GatedMaps` in place of the first two. If `groups` is above 1, the maps
+    are `GroupedLinear`. Weights are Xavier-uniform, biases zero.
 
     Raises:
         ValueError: `kind` is none, or `groups` does not divide `width` and `hidden`.
@@ -129,14 +154,14 @@ def network_of(
     if kind == FeedForward.none:
         raise ValueError("network_of builds a network: got feed_forward=none; choose another kind")
     inward, outward = (width, hidden), (hidden, width)
-    ends = (inward, inward, outward) if kind == FeedForward.swiglu else (inward, outward)
+    ends = (inward, inward, outward) if kind in GATES else (inward, outward)
     *first, last = (
         _make_linear_maps(*ends, bias=bias)
         if groups == 1
         else [GroupedLinear(*end, groups, bias=bias) for end in ends]
     )
-    if kind == FeedForward.swiglu:
-        return nn.Sequential(GatedMaps(*first), nn.Dropout(dropout), last)
+    if kind in GATES:
+        return nn.Sequential(GatedMaps(*first, act=GATES[kind]), nn.Dropout(dropout), last)
     return nn.Sequential(*first, ACTIVATIONS[kind](), nn.Dropout(dropout), last)
 
 

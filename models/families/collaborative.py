@@ -35,7 +35,6 @@ from lra.models.multi_head import HeadCounts, MultiHead, Place, biases
 from lra.models.ops.exact import ExactCore, weighted_values
 from lra.models.ops.numerics import sum_dtype
 from lra.models.ops.shared_heads import head_blocks
-from lra.models.positions import rotate
 
 
 class MixingStart(StrEnum):
@@ -125,7 +124,7 @@ class CollaborativeAttention(MultiHead):
         shared: Tensor = self.q_proj(placed)
         q = shared[:, None] * self.mixing[:, None].to(shared.dtype)
         if self.rotary:
-            q = rotate(q, place)
+            q = self.turned(q, place)
         if self.content is None:
             return q
         one_hot = torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, None]

@@ -30,7 +30,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Count, Site, options
+from lra.models.mixer import Count, Positive, Site, options
 from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_layer import DeltaRule, KeyNorm, StreamActivation
 from lra.models.ops.gated.head_norm import Gate
@@ -52,6 +52,8 @@ class GatedDeltaNet(DeltaRule):
     gate: Gate = Gate.silu
     activation: StreamActivation = StreamActivation.silu
     key_norm: KeyNorm = KeyNorm.l2
+    head_epsilon: Positive = 1e-5
+    """Number that the norm of each head's output adds to the mean square; Qwen3-Next has 1e-6."""
     chunk: Count = 32
     version = 2  # gradients of strong decays are precise
     undecayed = ("log_rate", "step_bias", "level_scale")

@@ -60,8 +60,17 @@ class GroupedQueryAttention(MultiHead):
     """
 
     version = 2  # draws only the projections that it uses
+    turns_alone = True
 
-    def __init__(self, site: Site, *, key_value_heads: int = 1, bias: bool = True) -> None:
+    def __init__(
+        self,
+        site: Site,
+        *,
+        key_value_heads: int = 1,
+        bias: bool = True,
+        output_gate: bool = False,
+        qk_norm: bool = False,
+    ) -> None:
         """Make as many heads of keys and values as chosen; all other heads are those of `site`."""
         if key_value_heads < 1 or site.heads % key_value_heads:
             raise ValueError(
@@ -71,4 +80,6 @@ class GroupedQueryAttention(MultiHead):
             )
         heads = HeadCounts(site.heads, key_value_heads, key_value_heads, site.heads)
         core = ExactCore(site, grouped_sdpa, memory=Growth(1.0))
-        super().__init__(site, core, bias=bias, heads=heads)
+        super().__init__(
+            site, core, bias=bias, heads=heads, output_gate=output_gate, qk_norm=qk_norm
+        )

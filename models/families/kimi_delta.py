@@ -17,7 +17,7 @@ Published  The paper's models are causal, with convolutions of 4 taps, heads of 
            without biases. One layer of full attention follows three such layers, without positions:
            model.backbone.positions=none.
 Differs    The bias c is part of the layer in flash-linear-attention, where it starts at 0; the
-           released model lacks it.
+           released model lacks it (`gate_bias=false`).
 """
 
 from lra.models.mixer import Count, Site, options
@@ -34,6 +34,8 @@ class KimiDelta(ChannelDecay):
     negative_eigenvalues: bool = False
     bound: float | None = None
     """Logarithm of the strongest decay, below 0; None: unbounded."""
+    gate_bias: bool = True
+    """Whether the output gate has the bias c, which the released model lacks."""
     chunk: Count = 32
     version = 2  # gradients of strong decays are precise
 

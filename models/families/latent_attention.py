@@ -49,7 +49,7 @@ from lra.models.multi_head import APPLIED, Core, Place, biases, projection
 from lra.models.ops import kv_cache
 from lra.models.ops.exact import ExactCore, refuse_in_stream
 from lra.models.ops.latents import absorbed_attention, absorbs, padded_sdpa
-from lra.models.positions import At, rotate, rotation
+from lra.models.positions import ROTARY_BASE, At, Rotation, Spacing, rotate, rotation
 
 NORM_EPSILON = 1e-6
 
@@ -63,7 +63,10 @@ class LatentCore(ExactCore):
         added = frozenset({Positions.alibi.value, Positions.t5.value, Positions.rotary.value})
         inside = site.positions != Positions.none
         self.traits = replace(
-            self.traits, positions=added, options=APPLIED, sees_order=site.causal or inside
+            self.traits,
+            positions=added,
+            options=APPLIED | {"rotary_base"},
+            sees_order=site.causal or inside,
         )
 
 
@@ -80,6 +83,8 @@ class LatentAttention(Family):
         query_width: Width to which queries are compressed; None: no compression.
         rotary_width: Width of the rotary part of queries and keys; None: half the head width, made
             even.
+        unrotated: Whether queries and keys have the rotary part although nothing rotates it, as in
+            Kimi Linear; only without rotary positions.
         bias: Whether the input and output projections have biases.
 
     Raises:
@@ -89,8 +94,8 @@ class LatentAttention(Family):
     needs = (
         Need(
             "rotary_width",
-            words="rotary positions (model.backbone.positions=rotary)",
-            holds=lambda site, _: site.positions == Positions.rotary,
+            words="rotary positions (model.backbone.positions=rotary), or unrotated=true",
+            holds=lambda site, chosen: site.positions == Positions.rotary or chosen.unrotated,
         ),
     )
 
@@ -101,6 +106,7 @@ class LatentAttention(Family):
         kv_width: Count | None = None,
         query_width: Count | None = None,
         rotary_width: int | None = None,
+        unrotated: bool = False,
         bias: bool = False,
     ) -> None:
         """Make the projections to queries, to latents, and from latents to keys and values."""
@@ -114,7 +120,14 @@ class LatentAttention(Family):
             raise ValueError(
                 f"rotary_width must be even and at least 2, or null (half a head): got {rotary}"
             )
-        self.rotary_width = rotary if site.positions == Positions.rotary else 0
+        self.turns = site.positions == Positions.rotary
+        if self.turns and unrotated:
+            raise ValueError(
+                "unrotated=true is for models without rotary positions: got positions=rotary; set "
+                "unrotated=false, or model.backbone.positions=none"
+            )
+        self.rotary_width = rotary if self.turns or unrotated else 0
+        self.rotary_base = ROTARY_BASE if site.rotary_base is None else site.rotary_base
         queries_width = heads * (width + self.rotary_width)
         self.q_proj = projection(
             site.width, queries_width if query_width is None else query_width, bias=with_biases.qkv
@@ -147,9 +160,9 @@ class LatentAttention(Family):
         """Fold the width of all heads into heads."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
-    def placed(self, x: Float[Tensor, "b l d"], place: Int[Tensor, " b"] | None) -> Place:
+    def placed(self, x: Tensor, place: Int[Tensor, " b"] | Spacing | None) -> Place:
         """Return the rotation at `place`; without rotary positions, return `place` itself."""
-        return rotation(x, self.rotary_width, place) if self.rotary_width else place
+        return rotation(x, self.rotary_width, place, self.rotary_base) if self.turns else place
 
     def queries(self, x: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
         """Return the queries of tokens `x`; with rotary positions, their last channels rotated."""
@@ -160,7 +173,14 @@ class LatentAttention(Family):
         if not self.rotary_width:
             return q
         content, rotary = torch.split(q, [self.head_width, self.rotary_width], -1)
-        return torch.cat((content, rotate(rotary, place)), -1)
+        return torch.cat((content, self.turned(rotary, place)), -1)
+
+    def turned(self, x: Float[Tensor, "b h l r"], place: Place) -> Float[Tensor, "b h l r"]:
+        """Return the rotary part `x` of queries or keys, rotated by its position if it turns."""
+        if not self.turns:
+            return x
+        known = place if isinstance(place, Rotation) else self.placed(x, place)
+        return rotate(x, known)
 
     def latents(
         self, x: Float[Tensor, "b l d"], place: Place
@@ -169,8 +189,7 @@ class LatentAttention(Family):
         content, rotary = torch.split(
             self.kv_proj(x)[:, None], [self.kv_width, self.rotary_width], -1
         )
-        rotary = rotate(rotary, place) if self.rotary_width else rotary
-        return rotary, norm_latents(content, self.kv_norm)
+        return self.turned(rotary, place), norm_latents(content, self.kv_norm)
 
     def heads_of(
         self, rotary: Float[Tensor, "b 1 s r"], latent: Float[Tensor, "b 1 s c"]
@@ -210,7 +229,7 @@ class LatentAttention(Family):
         Raises:
             Unsupported: The mixer is causal, or it applies positions and `at` is None.
         """
-        inside = self.rotary_width or self.core.slopes is not None or self.core.relative is not None
+        inside = self.turns or self.core.slopes is not None or self.core.relative is not None
         if self.traits.causal or (inside and at is None):
             raise Unsupported(
                 "cross attention reads the whole source and applies no positions inside the mixer: "

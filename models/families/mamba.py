@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from lra.models.mixer import Count, Site, options
 from lra.models.multi_head import projection
+from lra.models.ops.gated.head_norm import GatedHeadNorm
 from lra.models.ops.gated.layer import Borders, Parts, Recurrence, ShortConvolutions
 from lra.models.ops.gated.steps import step_biases
 from lra.models.ops.numerics import full_precision, sum_dtype
@@ -48,6 +49,8 @@ class Mamba(Recurrence):
     """Smallest initial step size dt."""
     step_max: float = 0.1
     """Largest initial step size dt."""
+    inner_norms: bool = False
+    """Whether r, B and C are normed (RMSNorm with weights), as in Jamba."""
     undecayed = ("log_rate", "step_bias", "skip")
 
     def build(self, site: Site) -> None:
@@ -63,6 +66,8 @@ class Mamba(Recurrence):
         self.log_rate = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(width, 1))
         self.skip = nn.Parameter(torch.ones(width))
         self.out_proj = self.projection_back(site, width)
+        sizes = (rank, states, states) if self.inner_norms else ()
+        self.inner = nn.ModuleList(GatedHeadNorm(size, epsilon=1e-6) for size in sizes)
         self.complete(site, state=(width, states), bidirectional=self.bidirectional)  # sets traits
 
     def read(
@@ -75,7 +80,10 @@ class Mamba(Recurrence):
         state, *inputs = before
         (u,), tails = self.convolutions([self.input_proj(x)], inputs, borders, silu=True)
         parameters = self.choice_map(u)
-        low_rank, write, read = parameters.split((self.rank, self.states, self.states), -1)
+        parts = parameters.split((self.rank, self.states, self.states), -1)
+        if self.inner_norms:
+            parts = tuple(norm(part) for norm, part in zip(self.inner, parts, strict=True))
+        low_rank, write, read = parts
         logits, dtype = self.step_map(low_rank), sum_dtype(x)
         with full_precision(x):
             dt = F.softplus(logits.to(dtype) + self.step_bias.to(dtype))

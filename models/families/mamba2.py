@@ -74,6 +74,8 @@ class Mamba2(LogLinearMixer):
     """Whether to use Hydra's quasiseparable form (arXiv:2407.09941): separate B, C and dt per
     direction, and a separate diagonal."""
     log_linear: bool = False
+    output_norm: bool = True
+    """Whether the gated output is normed; Falcon-H1 (arXiv:2507.22448) does not."""
     chunk: Count = 64
     version = 2  # with log_linear, A begins as in its code
     undecayed = ("log_rate", "step_bias", "skip", "level_scale")
@@ -122,7 +124,7 @@ class Mamba2(LogLinearMixer):
             elif not self.quasi_separable:
                 self.log_rate.uniform_(1, 16).log_()
         self.convolutions = ShortConvolutions((width, shared, shared), self.convolution, bias=True)
-        self.norm = GatedHeadNorm(width)
+        self.norm = GatedHeadNorm(width) if self.output_norm else nn.Identity()
         self.out_proj = self.projection_back(site, width)
         state = site.heads, self.states, width // site.heads
         self.complete(site, state=state, bidirectional=self.bidirectional)  # sets traits

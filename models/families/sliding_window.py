@@ -25,6 +25,8 @@ from lra.models.ops.banded.sliding_window import SlidingWindowCore
 class SlidingWindow(MultiHead):
     """Multi-head attention within a window, whose size and dilation may differ between layers."""
 
+    turns_alone = True
+
     def __init__(
         self,
         site: Site,

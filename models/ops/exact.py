@@ -405,6 +405,7 @@ class ExactAttention(MultiHead):
     attend_by: ClassVar[Attend]
     kept: ClassVar[Growth]
     weighs_padding = False
+    turns_alone = True
     needs = (Need("variant", causal=False),)
 
     @classmethod

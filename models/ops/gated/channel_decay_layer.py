@@ -27,10 +27,12 @@ class ChannelDecay(DeltaRule):
     Options:
         gate_rank: Rank of the maps that predict gates; None: the head width.
         bound: Logarithm of the strongest decay, below 0; None: unbounded.
+        gate_bias: Whether the output gate has the bias c.
     """
 
     gate_rank: int | None
     bound: float | None = None
+    gate_bias = True
     gate = Gate.sigmoid
     undecayed = ("log_rate", "step_bias")
 
@@ -50,9 +52,9 @@ class ChannelDecay(DeltaRule):
         self.step_bias = nn.Parameter(step_biases(site.inner_width))
 
     def add_output_gate(self, site: Site, width: int) -> None:
-        """Make the two maps of the output gate, the second with a bias."""
+        """Make the two maps of the output gate, the second with a bias unless it is off."""
         self.gate_down = projection(site.width, self.rank, bias=False)
-        self.gate_up = projection(self.rank, width, bias=True)
+        self.gate_up = projection(self.rank, width, bias=self.gate_bias)
 
     def output_gate(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l e"]:
         """Return the logits of the gate that multiplies the normed heads."""

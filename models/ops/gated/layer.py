@@ -98,6 +98,7 @@ class GatedMixer(Family):
     """Of what is projected, which `read` hands on; may be none."""
     norm: GatedHeadNorm
     out_proj: nn.Linear
+    head_epsilon = 1e-5
 
     def complete(self, site: Site, *, state: tuple[int, ...], bidirectional: bool) -> None:
         """Set the layer's traits and the shape of one row's states."""
@@ -188,7 +189,7 @@ class CausalRecurrence(GatedMixer):
         """Add gate, norm and output projection, and `complete` the layer."""
         if gate != Gate.none:
             self.add_output_gate(site, site.heads * values)
-        self.norm = GatedHeadNorm(values, gate=gate)
+        self.norm = GatedHeadNorm(values, gate=gate, epsilon=self.head_epsilon)
         self.out_proj = self.projection_back(site, site.heads * values)
         state = site.heads, keys, values
         self.complete(site, state=state, bidirectional=self.bidirectional)

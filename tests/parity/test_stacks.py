@@ -1,0 +1,324 @@
+"""Patterns of published hybrids, built small, equal the files of their sources with equal weights.
+
+Theirs are models of transformers. Their weights are copied into ours, and both read one batch with
+padding at either end. Parameters are counted to the unit, embedding and head included.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lra.composition.compose import build_model, typed
+from lra.composition.hydra_entry import entries
+from lra.models.backbone.config import Head, TaskFacts
+from peers.peer import package
+
+VOCABULARY, LENGTH = 37, 21
+SMALL = ("task=mqar", "logger=none", "size=tiny", "model.backbone.dropout=0.0")
+
+
+class Source(NamedTuple):
+    """A model of transformers, small, and the options that make ours equal to it."""
+
+    module: str
+    """Of transformers.models."""
+    kind: str
+    """The prefix of its classes."""
+    config: dict[str, Any]
+    words: tuple[str, ...]
+    """Arguments of `lra run`."""
+    layer: Callable[[Any, Any], None]
+    """Copies the weights of a layer."""
+
+
+def copy(ours: Any, theirs: Any) -> None:
+    """Copy a parameter, or the weight and bias of a module; shapes must be equal."""
+    if isinstance(theirs, nn.Module):
+        copy(ours.weight, theirs.weight)
+        if getattr(theirs, "bias", None) is not None:
+            copy(ours.bias, theirs.bias)
+        return
+    assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
+    ours.data.copy_(theirs.data)
+
+
+def parts(theirs: Tensor, *ours: Any) -> None:
+    """Copy rows of theirs into parameters of ours, one after the other, all of them."""
+    for own, part in zip(ours, theirs.split([len(own) for own in ours]), strict=True):
+        copy(own, part.reshape(own.shape))
+
+
+def swiglu(block: Any, gate: Any, up: Any, down: Any) -> None:
+    copy(block.network[0].gate, gate)
+    copy(block.network[0].value, up)
+    copy(block.network[-1], down)
+
+
+def convolution(ours: Any, theirs: Any) -> None:
+    parts(theirs.weight, *(each.weight for each in ours))
+    if theirs.bias is not None:
+        parts(theirs.bias, *(each.bias for each in ours))
+
+
+def projections(ours: Any, theirs: Any, norms: bool = False) -> None:
+    for name in ("q_proj", "k_proj", "v_proj"):
+        copy(getattr(ours, name), getattr(theirs, name))
+    copy(ours.out_proj, theirs.o_proj)
+    for name in ("q_norm", "k_norm") if norms else ():
+        copy(getattr(ours, name), getattr(theirs, name))
+
+
+def by_kind(blocks: Any, layers: Any) -> None:
+    del blocks, layers
+
+
+def centred(theirs: Any) -> None:
+    """Write the weights of norms that count from 0 as those that count from 1."""
+    for module in theirs.modules():
+        if type(module).__name__ in {"Qwen3NextRMSNorm", "RecurrentGemmaRMSNorm"}:
+            module.shifted = module.weight.data + 1
+
+
+def qwen3_next(block: Any, layer: Any) -> None:
+    def norm(ours: Any, theirs: Any) -> None:  # theirs counts from 0
+        copy(ours.weight, theirs.weight + 1)
+
+    norm(block.mixer_norm, layer.input_layernorm)
+    norm(block.network_norm, layer.post_attention_layernorm)
+    swiglu(block, layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
+    if layer.block_type == "full_attention":
+        peer, mixer = layer.self_attn, block.mixer
+        queries, gate = peer.q_proj.weight.unflatten(0, (-1, 2, peer.head_dim)).unbind(1)
+        copy(mixer.q_proj.weight, queries.flatten(0, 1))
+        copy(mixer.gate_proj.weight, gate.flatten(0, 1))
+        copy(mixer.k_proj, peer.k_proj)
+        copy(mixer.v_proj, peer.v_proj)
+        copy(mixer.out_proj, peer.o_proj)
+        norm(mixer.q_norm, peer.q_norm)
+        norm(mixer.k_norm, peer.k_norm)
+        return
+    peer, mixer = layer.linear_attn, block.mixer
+    by_head = peer.in_proj_qkvz.weight.unflatten(0, (peer.num_k_heads, -1))
+    sizes = (peer.head_k_dim, peer.head_k_dim, peer.head_v_dim, peer.head_v_dim)
+    names = ("q_proj", "k_proj", "v_proj", "gate_proj")
+    for name, part in zip(names, by_head.split(sizes, 1), strict=True):
+        copy(getattr(mixer, name).weight, part.flatten(0, 1))
+    beta, decay = peer.in_proj_ba.weight.unflatten(0, (peer.num_k_heads, 2)).unbind(1)
+    copy(mixer.beta_map.weight, beta)
+    copy(mixer.decay_map.weight, decay)
+    gated(mixer, peer)
+
+
+def gated(mixer: Any, peer: Any) -> None:
+    convolution(mixer.convolutions, peer.conv1d)
+    copy(mixer.log_rate, peer.A_log)
+    copy(mixer.step_bias, peer.dt_bias)
+    copy(mixer.norm, getattr(peer, "norm", None) or peer.o_norm)
+    copy(mixer.out_proj, getattr(peer, "out_proj", None) or peer.o_proj)
+
+
+def jamba(block: Any, layer: Any) -> None:
+    copy(block.mixer_norm, layer.input_layernorm)
+    copy(block.network_norm, layer.pre_ff_layernorm)
+    peer = layer.feed_forward
+    swiglu(block, peer.gate_proj, peer.up_proj, peer.down_proj)
+    if hasattr(layer, "self_attn"):
+        projections(block.mixer, layer.self_attn)
+        return
+    mixer, peer = block.mixer, layer.mamba
+    parts(peer.in_proj.weight, mixer.input_proj.weight, mixer.gate_proj.weight)
+    convolution(mixer.convolutions, peer.conv1d)
+    copy(mixer.choice_map, peer.x_proj)
+    copy(mixer.step_map.weight, peer.dt_proj.weight)
+    copy(mixer.step_bias, peer.dt_proj.bias)
+    copy(mixer.log_rate, peer.A_log)
+    copy(mixer.skip, peer.D)
+    copy(mixer.out_proj, peer.out_proj)
+    for own, other in zip(
+        mixer.inner, (peer.dt_layernorm, peer.b_layernorm, peer.c_layernorm), strict=True
+    ):
+        copy(own, other)
+
+
+def kimi_linear(block: Any, layer: Any) -> None:
+    copy(block.mixer_norm, layer.input_layernorm)
+    copy(block.network_norm, layer.post_attention_layernorm)
+    swiglu(block, layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
+    mixer = block.mixer
+    if type(mixer).__name__ == "LatentAttention":
+        peer = layer.self_attn
+        copy(mixer.q_proj, peer.q_proj)
+        copy(mixer.kv_proj, peer.kv_a_proj_with_mqa)
+        copy(mixer.kv_norm, peer.kv_a_layernorm)
+        both = peer.kv_b_proj.weight.unflatten(0, (peer.num_heads, 2, -1))
+        copy(mixer.k_up.weight, both[:, 0].flatten(0, 1))
+        copy(mixer.v_up.weight, both[:, 1].flatten(0, 1))
+        copy(mixer.out_proj, peer.o_proj)
+        return
+    peer = layer.linear_attn if hasattr(layer, "linear_attn") else layer.self_attn
+    names = {
+        "q_proj": peer.q_proj, "k_proj": peer.k_proj, "v_proj": peer.v_proj,
+        "decay_down": peer.forget_gate.f_a_proj, "decay_up": peer.forget_gate.f_b_proj,
+        "beta_map": peer.b_proj, "gate_down": peer.g_a_proj, "norm": peer.o_norm,
+        "out_proj": peer.o_proj,
+    }  # fmt: skip
+    for own, other in names.items():
+        copy(getattr(mixer, own), other)
+    copy(mixer.gate_up.weight, peer.g_b_proj.weight)
+    convolution(mixer.convolutions, peer.conv1d)
+    copy(mixer.log_rate, peer.forget_gate.A_log.view(-1))
+    copy(mixer.step_bias, peer.forget_gate.dt_bias)
+
+
+def mamba2(mixer: Any, peer: Any) -> None:
+    maps = (mixer.gate_proj, mixer.input_proj, mixer.write_proj, mixer.read_proj, mixer.step_map)
+    parts(peer.in_proj.weight, *(each.weight for each in maps))
+    convolution(mixer.convolutions, peer.conv1d)
+    copy(mixer.step_bias, peer.dt_bias)
+    copy(mixer.log_rate, peer.A_log)
+    copy(mixer.skip, peer.D)
+    if [*peer.norm.parameters()]:
+        copy(mixer.norm, peer.norm)
+    copy(mixer.out_proj, peer.out_proj)
+
+
+def nemotron_h(block: Any, layer: Any) -> None:
+    if layer.block_type == "mlp":
+        copy(block.network_norm, layer.norm)
+        copy(block.network[0], layer.mixer.up_proj)
+        copy(block.network[-1], layer.mixer.down_proj)
+        return
+    copy(block.mixer_norm, layer.norm)
+    if layer.block_type == "full_attention":
+        projections(block.mixer, layer.mixer)
+    else:
+        mamba2(block.mixer, layer.mixer)
+
+
+def falcon_h1(block: Any, layer: Any) -> None:
+    copy(block.mixer_norm, layer.input_layernorm)
+    copy(block.network_norm, layer.pre_ff_layernorm)
+    network = layer.feed_forward
+    swiglu(block, network.gate_proj, network.up_proj, network.down_proj)
+    mixer, attention = block.mixer.mixers
+    mamba2(mixer, layer.mamba)
+    projections(attention, layer.self_attn)
+
+
+USUAL = {
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "pad_token_id": None,
+}  # fmt: skip
+SIZES = (
+    "model.backbone.width=32", "model.backbone.heads=4", "model.backbone.feed_forward_width=48"
+)  # fmt: skip
+GROUPED = "model.layer_options.attention.key_value_heads=2"
+SOURCES = {
+    "qwen3_next": Source(
+        "qwen3_next", "Qwen3Next",
+        {**USUAL, "num_hidden_layers": 8, "head_dim": 8, "num_experts": 0,
+         "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 4,
+         "linear_num_value_heads": 4, "rms_norm_eps": 1e-6, "rope_parameters": {
+             "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}},
+        ("model.backbone.depth=8", GROUPED),
+        qwen3_next,
+    ),
+    "jamba": Source(
+        "jamba", "Jamba",
+        {**USUAL, "num_hidden_layers": 8, "num_experts": 1, "num_experts_per_tok": 1,
+         "mamba_d_state": 8, "mamba_dt_rank": 2},
+        ("model.backbone.depth=8", GROUPED, "model.mixer.states=8"),
+        jamba,
+    ),
+    "kimi_linear": Source(
+        "kimi_linear", "KimiLinear",
+        {**USUAL, "num_hidden_layers": 7, "num_key_value_heads": 4, "linear_num_heads": 4,
+         "linear_head_dim": 8, "kv_lora_rank": 12, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8,
+         "v_head_dim": 8, "mlp_layer_types": ["dense"] * 7, "linear_attn_config": {
+             "full_attn_layers": [4, 7], "kda_layers": [1, 2, 3, 5, 6],
+             "head_dim": 8, "num_heads": 4, "short_conv_kernel_size": 4}},
+        ("model.backbone.depth=7", "+model.layer_options.latent_attention.kv_width=12",
+         "+model.layer_options.latent_attention.rotary_width=4"),
+        kimi_linear,
+    ),
+    "nemotron_h": Source(
+        "nemotron_h", "NemotronH",
+        {**USUAL, "head_dim": 8, "hybrid_override_pattern": "M-M*-M-", "ssm_state_size": 8,
+         "mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 1, "chunk_size": 8,
+         },
+        ("model.backbone.depth=7", "model.layers=M-MA-M-",
+         "model.layer_options.M.states=8", "model.layer_options.A.key_value_heads=2"),
+        nemotron_h,
+    ),
+    "falcon_h1": Source(
+        "falcon_h1", "FalconH1",
+        {**USUAL, "num_hidden_layers": 3, "mamba_d_ssm": 64, "mamba_n_heads": 4,
+         "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 8,
+         "ssm_out_multiplier": 0.5, "attention_out_multiplier": 1.5,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 1e11}},
+        ("model.backbone.depth=3", GROUPED, "model.mixer.states=8",
+         "model.layer_options.both.scales=[0.5,1.5]"),
+        falcon_h1,
+    ),
+}  # fmt: skip
+
+
+def ours_of(name: str, source: Source) -> Any:
+    words = [f"+pattern={name}", *SMALL, *SIZES, *source.words]
+    (entry,) = entries(words)
+    facts = TaskFacts(
+        head=Head.language_modelling, vocabulary=VOCABULARY, classes=2, max_length=LENGTH,
+        padded=True,
+    )  # fmt: skip
+    return build_model(typed(entry.config), given_facts=facts).eval()
+
+
+def theirs_of(source: Source) -> Any:
+    torch.manual_seed(1)
+    configuration = package(f"transformers.models.{source.module}")
+    config = getattr(configuration, f"{source.kind}Config")(**source.config)
+    config._attn_implementation = "eager"
+    model = getattr(configuration, f"{source.kind}Model")(config).eval()
+    for module in model.modules():
+        if hasattr(module, "time_step_limit"):  # theirs clamps steps at the smallest initial one
+            module.time_step_limit = (0.0, float("inf"))
+    for parameter in model.parameters():  # also norms and biases, which start at 1 and 0
+        parameter.data += 0.1 * torch.randn(parameter.shape)
+    return model
+
+
+def pair_of(name: str) -> tuple[Any, Any]:
+    source = SOURCES[name]
+    ours, theirs = ours_of(name, source), theirs_of(source)
+    copy(ours.embedding.weight, (theirs.embed_tokens if hasattr(theirs, "embed_tokens") else theirs.embeddings).weight)
+    final = next(getattr(theirs, key) for key in ("norm", "final_layernorm", "norm_f", "embedding_norm") if hasattr(theirs, key))
+    copy(ours.stack.norm.weight, final.weight + float("Qwen3Next" in type(final).__name__))
+    for block, layer in zip(ours.stack.blocks, theirs.layers, strict=True):
+        source.layer(block, layer)
+    return ours, theirs
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_stack_equals_its_source(name: str) -> None:
+    with torch.no_grad():
+        ours, theirs = pair_of(name)
+        tokens = torch.randint(1, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(2))
+        keep = torch.ones(3, LENGTH, dtype=torch.bool)
+        keep[1, :6] = keep[2, 14:] = False
+        expected = theirs(input_ids=tokens, attention_mask=keep.long()).last_hidden_state
+        found = ours.run(tokens[:, None], keep[:, None], None).x
+    difference = (found - expected)[keep].abs().max().item()
+    assert difference <= 1e-5 * max(1.0, expected[keep].abs().max().item())
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_stack_has_as_many_parameters(name: str) -> None:
+    ours, theirs = pair_of(name)
+    count = sum(parameter.numel() for parameter in (*ours.embedding.parameters(), *ours.stack.parameters()))
+    print(name, count, sum(p.numel() for p in theirs.parameters()))
+    assert count == sum(p.numel() for p in theirs.parameters())
