@@ -17,6 +17,10 @@ from lra.models.backbone.config import Head, TaskFacts
 from peers.peer import package
 
 VOCABULARY, LENGTH = 37, 21
+FROM_ZERO = {"Qwen3NextRMSNorm", "RecurrentGemmaRMSNorm"}
+"""Norms whose weights count from 0."""
+IDLE = ("mlp.gate.weight",)
+"""Ends of names of parameters without effect: the router of a single expert."""
 SMALL = ("task=mqar", "logger=none", "size=tiny", "model.backbone.dropout=0.0")
 
 
@@ -69,17 +73,6 @@ def projections(ours: Any, theirs: Any, norms: bool = False) -> None:
     copy(ours.out_proj, theirs.o_proj)
     for name in ("q_norm", "k_norm") if norms else ():
         copy(getattr(ours, name), getattr(theirs, name))
-
-
-def by_kind(blocks: Any, layers: Any) -> None:
-    del blocks, layers
-
-
-def centred(theirs: Any) -> None:
-    """Write the weights of norms that count from 0 as those that count from 1."""
-    for module in theirs.modules():
-        if type(module).__name__ in {"Qwen3NextRMSNorm", "RecurrentGemmaRMSNorm"}:
-            module.shifted = module.weight.data + 1
 
 
 def qwen3_next(block: Any, layer: Any) -> None:
@@ -208,6 +201,25 @@ def falcon_h1(block: Any, layer: Any) -> None:
     projections(attention, layer.self_attn)
 
 
+def minimax(block: Any, layer: Any) -> None:
+    """Their norms stand before what they norm, ours behind: see `pair_of`."""
+    copy(block.mixer_norm, layer.post_attention_layernorm)
+    gate, up = layer.mlp.experts.gate_up_proj[0].chunk(2)
+    copy(block.network[0].gate.weight, gate)
+    copy(block.network[0].value.weight, up)
+    copy(block.network[-1].weight, layer.mlp.experts.down_proj[0])
+    peer, mixer = layer.self_attn, block.mixer
+    if hasattr(peer, "q_proj"):
+        projections(mixer, peer)
+        return
+    by_head = peer.qkv_proj.weight.unflatten(0, (peer.num_attention_heads, 3, -1))
+    for place, name in enumerate(("q_proj", "k_proj", "v_proj")):
+        copy(getattr(mixer, name).weight, by_head[:, place].flatten(0, 1))
+    copy(mixer.gate_proj, peer.output_gate)
+    copy(mixer.joint_norm, peer.norm)
+    copy(mixer.out_proj, peer.out_proj)
+
+
 USUAL = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4,
     "num_key_value_heads": 2, "pad_token_id": None,
@@ -263,6 +275,14 @@ SOURCES = {
          "model.layer_options.both.scales=[0.5,1.5]"),
         falcon_h1,
     ),
+    "minimax_01": Source(
+        "minimax", "MiniMax",
+        {**USUAL, "num_hidden_layers": 8, "num_local_experts": 1, "num_experts_per_tok": 1,
+         "layer_types": [*["linear_attention"] * 7, "full_attention"], "block_size": 8,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 1e7}},
+        ("model.backbone.depth=8", GROUPED),
+        minimax,
+    ),
 }  # fmt: skip
 
 
@@ -285,6 +305,8 @@ def theirs_of(source: Source) -> Any:
     for module in model.modules():
         if hasattr(module, "time_step_limit"):  # theirs clamps steps at the smallest initial one
             module.time_step_limit = (0.0, float("inf"))
+        if type(module).__name__ == "MiniMaxLightningAttention":
+            module.norm.variance_epsilon *= module.head_dim  # ours divides keys by its root
     for parameter in model.parameters():  # also norms and biases, which start at 1 and 0
         parameter.data += 0.1 * torch.randn(parameter.shape)
     return model
@@ -293,9 +315,22 @@ def theirs_of(source: Source) -> Any:
 def pair_of(name: str) -> tuple[Any, Any]:
     source = SOURCES[name]
     ours, theirs = ours_of(name, source), theirs_of(source)
-    copy(ours.embedding.weight, (theirs.embed_tokens if hasattr(theirs, "embed_tokens") else theirs.embeddings).weight)
-    final = next(getattr(theirs, key) for key in ("norm", "final_layernorm", "norm_f", "embedding_norm") if hasattr(theirs, key))
-    copy(ours.stack.norm.weight, final.weight + float("Qwen3Next" in type(final).__name__))
+    copy(
+        ours.embedding.weight,
+        (theirs.embed_tokens if hasattr(theirs, "embed_tokens") else theirs.embeddings).weight,
+    )
+    final = next(
+        getattr(theirs, key)
+        for key in ("norm", "final_layernorm", "norm_f", "embedding_norm")
+        if hasattr(theirs, key)
+    )
+    if name == "minimax_01":  # its layers begin with a norm of the stream, ours end with one
+        behind = [*(layer.input_layernorm for layer in theirs.layers), final]
+        copy(ours.stack.norm, behind.pop(0))
+        for block, norm in zip(ours.stack.blocks, behind, strict=True):
+            copy(block.network_norm, norm)
+    else:
+        copy(ours.stack.norm.weight, final.weight + float(type(final).__name__ in FROM_ZERO))
     for block, layer in zip(ours.stack.blocks, theirs.layers, strict=True):
         source.layer(block, layer)
     return ours, theirs
@@ -306,7 +341,9 @@ def pair_of(name: str) -> tuple[Any, Any]:
 def test_a_stack_equals_its_source(name: str) -> None:
     with torch.no_grad():
         ours, theirs = pair_of(name)
-        tokens = torch.randint(1, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(2))
+        tokens = torch.randint(
+            1, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(2)
+        )
         keep = torch.ones(3, LENGTH, dtype=torch.bool)
         keep[1, :6] = keep[2, 14:] = False
         expected = theirs(input_ids=tokens, attention_mask=keep.long()).last_hidden_state
@@ -319,6 +356,59 @@ def test_a_stack_equals_its_source(name: str) -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_stack_has_as_many_parameters(name: str) -> None:
     ours, theirs = pair_of(name)
-    count = sum(parameter.numel() for parameter in (*ours.embedding.parameters(), *ours.stack.parameters()))
-    print(name, count, sum(p.numel() for p in theirs.parameters()))
-    assert count == sum(p.numel() for p in theirs.parameters())
+    count = sum(
+        parameter.numel() for parameter in (*ours.embedding.parameters(), *ours.stack.parameters())
+    )
+    assert count == sum(
+        parameter.numel()
+        for name, parameter in theirs.named_parameters()
+        if not name.endswith(IDLE)
+    )
+
+
+LISTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
+    "qwen3_next": ("qwen3_next", "Qwen3NextConfig", {}, {"full_attention"}),
+    "qwen3_5": ("qwen3_5", "Qwen3_5TextConfig", {}, {"full_attention"}),
+    "qwen4_exp": ("qwen4_exp", "Qwen4ExpTextConfig", {}, {"indexed_attention"}),
+    "kimi_linear": (
+        "kimi_linear", "KimiLinearConfig",
+        {"linear_attn_config": {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "kda_layers": [
+            layer for layer in range(1, 28) if layer % 4 and layer != 27]}},
+        {"full_attention"},
+    ),
+    "glm5_next": ("glm5_next", "Glm5NextTextConfig", {}, {"indexed_attention"}),
+    "jamba": ("jamba", "JambaConfig", {}, {"full_attention"}),
+    "bailing": ("bailing_hybrid", "BailingHybridConfig", {}, {"full_attention"}),
+    "mimo_v2": ("mimo_v2_flash", "MiMoV2FlashConfig", {}, {"full_attention"}),
+    "deepseek_v4": ("deepseek_v4", "DeepseekV4Config", {}, {"compressed_sparse_attention"}),
+    "nemotron_h": (
+        "nemotron_h", "NemotronHConfig",
+        {"hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"},
+        {"full_attention"},
+    ),
+}  # fmt: skip
+"""Module, class and arguments of a configuration, and its names of layers with attention."""
+KINDS = {"attention", "latent_attention", "A", "sparse"}
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", LISTS)
+def test_the_layers_are_those_of_the_configuration(name: str) -> None:
+    module, kind, arguments, attention = LISTS[name]
+    config = getattr(package(f"transformers.models.{module}"), kind)(**arguments)
+    (entry,) = entries([f"+pattern={name}", "task=mqar", "logger=none"])
+    layers = typed(entry.config).mixer_options["layers"]
+    assert [layer in KINDS for layer in layers] == [
+        each in attention for each in config.layer_types
+    ]
+
+
+@pytest.mark.parity
+def test_two_defaults_of_transformers_are_other_stacks_than_the_checkpoints() -> None:
+    """Both are named in the patterns' files."""
+    kimi = package("transformers.models.kimi_linear").KimiLinearConfig().layer_types
+    assert [place for place, each in enumerate(kimi) if each == "full_attention"] == [
+        4, 8, 12, 16, 20, 24
+    ]  # fmt: skip
+    minimax = package("transformers.models.minimax").MiniMaxConfig().layer_types
+    assert minimax == ["full_attention", "linear_attention"] * 16
