@@ -187,6 +187,8 @@ class Site:
     """Base of the angles of rotary positions; None = 10,000."""
     rotary_share: float | None = None
     """Share of each head's channels that rotary positions rotate; None = all."""
+    canon: bool = False
+    """Whether queries, keys and values pass a Canon layer; the mixer then has it as `canon`."""
     shared: dict[str, nn.Module] = field(default_factory=dict)
     """Modules that several layers share; one mapping per model."""
 

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from lra.models.canon import TAPS, Canon
 from lra.models.mixer import (
     SCORED,
     Family,
@@ -233,6 +235,16 @@ class MultiHead(Family):
         self.traits = replace(
             core.traits, positions=encodings, options=options, sees_order=sees_order
         )
+        self.canon: Canon | None = None
+        projects = all(getattr(type(self), n) is getattr(MultiHead, n) for n in _PROJECTED)
+        if site.canon and projects and not mean_at_padding:
+            self.canon = Canon(sum(input_widths))
+            reach = None if core.traits.reach is None else core.traits.reach + TAPS - 1
+            self.traits = replace(
+                self.traits, sees_order=True, cross=False, row_stochastic=False, reach=reach,
+                summarises=True,
+                supports=self.traits.supports - {"order"},
+            )  # fmt: skip
 
     @property
     def attends_at(self) -> bool:
@@ -243,7 +255,10 @@ class MultiHead(Family):
         """
         traits = cast(Core, self.core).traits
         return (
-            traits.cross and not (traits.causal or traits.sees_order) and not self.mean_at_padding
+            traits.cross
+            and not (traits.causal or traits.sees_order)
+            and not self.mean_at_padding
+            and self.canon is None
         )
 
     @property
@@ -268,14 +283,12 @@ class MultiHead(Family):
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
         """Project `placed` (tokens, with infused positions) to queries; norm and rotate them."""
-        q = self.split(self.q_proj(placed), self.key_width)
-        q = q if self.q_norm is None else norm_heads(q, self.q_norm)
+        q = self._normed(placed, self.q_proj, self.q_norm)
         return self.turned(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
         """Project `placed` to g heads of keys, as `queries` does for queries."""
-        k = self.split(self.k_proj(placed), self.key_width)
-        k = k if self.k_norm is None else norm_heads(k, self.k_norm)
+        k = self._normed(placed, self.k_proj, self.k_norm)
         return self.turned(k, place) if self.rotary else k
 
     def turned(self, x: Float[Tensor, "b h l k"], place: Place) -> Float[Tensor, "b h l k"]:
@@ -286,17 +299,44 @@ class MultiHead(Family):
         """Return the rotation of a head's channels at the position of each token of `x`."""
         return rotation(x, self.rotary_width, place, self.rotary_base)
 
+    def _normed(
+        self, placed: Float[Tensor, "b l d"], layer: nn.Linear, norm: nn.RMSNorm | None
+    ) -> Float[Tensor, "b h l k"]:
+        """Return heads of queries or keys, after their norm and before rotary positions."""
+        x = self.split(layer(placed), self.key_width)
+        return x if norm is None else norm_heads(x, norm)
+
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l v"]]:
         """Return queries (h heads), keys (g) and values (c) of `x`, with positions applied."""
+        return self._project_after(None, x, layout)[0]
+
+    def _project_after(
+        self, before: Tensor | None, x: Float[Tensor, "b l d"], layout: Layout
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], State]:
+        """Return what `project` does, and the state of the Canon layer, if there is one.
+
+        `before` is its state before the first token; None: zeros.
+        """
         if self.weighs_padding or not layout.unread:  # else padding may contain anything
             x = blanked(x, layout, self.traits)
         place = layout.start
         placed = add_sinusoids(x, place) if self.infused else x
         # The angles are computed once for queries and keys.
         angles: Place = self.angles(x, place) if self.rotary else place
-        return self.queries(placed, angles), self.keys(placed, angles), self.split(self.v_proj(x))
+        if self.canon is None:
+            queries, keys = self.queries(placed, angles), self.keys(placed, angles)
+            return (queries, keys, self.split(self.v_proj(x))), None
+        q = self._normed(placed, self.q_proj, self.q_norm).transpose(1, 2).flatten(2)
+        k = self._normed(placed, self.k_proj, self.k_norm).transpose(1, 2).flatten(2)
+        v = self.v_proj(x)
+        convolved, after = self.canon(torch.cat((q, k, v), dim=-1), layout, before)
+        q, k, v = convolved.split([part.shape[-1] for part in (q, k, v)], dim=-1)
+        q, k = (self.split(part, self.key_width) for part in (q, k))
+        if self.rotary:
+            q, k = self.turned(q, angles), self.turned(k, angles)
+        return (q, k, self.split(v)), after
 
     def gated(
         self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"], layout: Layout
@@ -340,6 +380,11 @@ class MultiHead(Family):
         core = cast(Core, self.core)
         traits = core.traits
         name = type(self).__name__
+        if self.canon is not None:
+            raise Unsupported(
+                "a Canon layer reads queries with the tokens before them, which cross attention "
+                f"does not have: build {name} with canon=False"
+            )
         if not traits.cross:
             raise Unsupported(
                 f"{name} has no cross attention (its traits.cross is False): choose softmax or sdpa"
@@ -382,8 +427,14 @@ class MultiHead(Family):
                 f"{type(core).__name__} has no method `extend`, so it cannot continue from a "
                 "state: call it without a state, or choose another family"
             )
-        q, k, v = self.project(flow.x, layout)
-        o, state = core.extend(q, k, v, layout, flow.state)
+        if self.canon is None:
+            q, k, v = self.project(flow.x, layout)
+            o, state = core.extend(q, k, v, layout, flow.state)
+        else:
+            of_core, before = cast(tuple[State, Tensor], flow.state)
+            (q, k, v), after = self._project_after(before, flow.x, layout)
+            o, of_core = core.extend(q, k, v, layout, of_core)
+            state = of_core, after
         return flow._replace(x=self.merge(self.gated(o, flow.x, layout)), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
@@ -399,7 +450,11 @@ class MultiHead(Family):
         state: State = core.initial_state(
             (batch_size, self.head_counts.keys, memory, self.key_width, self.head_width), like
         )
-        return state
+        return state if self.canon is None else (state, self.canon.empty(batch_size))
+
+
+_PROJECTED = ("project", "queries", "keys", "forward", "extend", "initial_state")
+"""Methods that a family must share with `MultiHead`, so that it has a Canon layer in them."""
 
 
 def norm_heads(x: Float[Tensor, "b h l k"], norm: nn.RMSNorm) -> Float[Tensor, "b h l k"]:

@@ -13,6 +13,7 @@ from lra.composition.hydra_entry import entries
 from lra.composition.run import Run
 from lra.errors import ConfigError, UnknownName, near, unknown
 from lra.models.backbone.choices import CAUSAL_HEADS, Head
+from lra.models.canon import TAPS
 from lra.models.mixer import Unsupported
 from lra.models.state import size_bytes
 from lra.runners.records import Memo, text_of
@@ -160,6 +161,7 @@ def _count_family(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
     with torch.device("meta"):
         model = build_model(run, max_length=length).eval()
     reaches = [traits.reach for traits in model.traits]
+    taps = len(reaches) * (TAPS - 1) * len(run.backbone.canon.replace("B", ""))  # B is in `reach`
     yield {
         "fits": step.fits,
         "parameters": step.parameters,
@@ -168,7 +170,7 @@ def _count_family(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
         "room_bytes": step.room_bytes,
         "step_s": step.step_s,
         "prefill_s": machine.seconds(forward.work),
-        "reach": min(length, sum(length if reach is None else reach for reach in reaches)),
+        "reach": min(length, taps + sum(length if reach is None else reach for reach in reaches)),
         "reason": _remark_on_heads(run),
     }
     if model.causal:

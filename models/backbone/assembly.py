@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.backbone.adaptive import AdaptiveEmbedding, TiedAdaptiveHead
+from lra.models.backbone.canon import CanonPlaces
 from lra.models.backbone.choices import CAUSAL_HEADS
 from lra.models.backbone.config import (
     TOKEN_HEADS,
@@ -108,7 +109,7 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     if isinstance(mixer, NoMixer):
         check_network_layer(config)
         kind = NetworkBlock
-    return kind(
+    block = kind(
         mixer, width=config.width,
         feed_forward=config.feed_forward, feed_forward_width=config.feed_forward_width,
         feed_forward_bias=config.feed_forward_bias, feed_forward_groups=config.feed_forward_groups,
@@ -116,6 +117,10 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
         dropout=config.dropout, activation_dropout=config.activation_dropout,
         tied_dropout=config.tied_dropout,
     )  # fmt: skip
+    if {*config.canon} - {"B"}:  # drawn last, so that all other weights are equal without it
+        wide = config.feed_forward_width * (1 + (config.feed_forward == FeedForward.swiglu))
+        block.add_canon(CanonPlaces(config.canon, config.width, wide))
+    return block
 
 
 def stack_of(
@@ -178,6 +183,7 @@ def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
         ("tied_dropout", False),
         ("layer_groups", None),
         ("pool_blocks", 1),
+        ("canon", ""),
     ):
         if (value := getattr(config, name)) not in wanted and name not in reads:
             raise Idle(

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lra.conf.choices import by_name
+from lra.models.backbone.canon import check_canon
 from lra.models.backbone.choices import (
     TOKEN_HEADS as TOKEN_HEADS,  # noqa: PLC0414  # handed on
     ClsKeep as ClsKeep,  # noqa: PLC0414  # handed on
@@ -78,6 +79,10 @@ class BackboneConfig:
     of its widths (ConvBERT, arXiv:2008.02496)."""
     feed_forward_chunks: int = 1
     """Pieces of the length that pass the network one by one, and are recomputed in backward."""
+    canon: str = ""
+    """Places of Canon layers, causal convolutions of four tokens with a residual, among A (before
+    the mixer), B (on its queries, keys and values), C (before the feed-forward network) and D (on
+    its wide vector), as in ABCD (arXiv:2512.17351); empty: none."""
     residual: Residual = Residual.pre_norm
     norm: NormKind = NormKind.layer
     """Kind of norm in the stack."""
@@ -188,6 +193,7 @@ class BackboneConfig:
             raise ValueError(sentence)
         self._refuse_pairs()
         check_blocks(self)
+        check_canon(self)
         if self.norm == NormKind.batch:
             self._check_batch_norm()
 

@@ -155,6 +155,11 @@ def check_network_layer(config: BackboneConfig) -> None:
             "a layer without a mixer (none in model.layers) is a network after a norm, with a "
             f"residual: got residual={config.residual}; set model.backbone.residual=pre_norm"
         )
+    if config.canon:
+        raise ValueError(
+            "a layer without a mixer (none in model.layers) has no place for Canon layers: got "
+            f"canon={config.canon}; leave model.backbone.canon empty"
+        )
     if config.feed_forward == FeedForward.none:
         raise ValueError(
             "a layer without a mixer (none in model.layers) needs a network: got feed_forward=none;"

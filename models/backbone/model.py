@@ -28,6 +28,7 @@ from lra.models.backbone.assembly import (
     head_of,
     stack_of,
 )
+from lra.models.backbone.canon import check_canon_mixer
 from lra.models.backbone.choices import CAUSAL_HEADS
 from lra.models.backbone.config import (
     TOKEN_HEADS,
@@ -244,6 +245,7 @@ class Backbone(nn.Module):
             rotary_share=config.rotary_share,
             cls=self.has_cls,
             generator=torch.Generator().manual_seed(derive(seed, f"generator {layer}")),
+            canon="B" in config.canon,
             shared=shared,
         )
         _ = site.head_width  # raises an error if heads do not divide width, for every family
@@ -288,6 +290,7 @@ class Backbone(nn.Module):
                 factory, f"mixer {group}", seed, group, shared=shared, times=times, frame=frame
             )
             mixer = self._check_mixer(mixer, site, frame)
+            check_canon_mixer(mixer, frame.canon, ordered="order" in self.facts.masks)
             if len(config.block_layers) > 1:
                 check_pooled_mixer(
                     mixer, query_only=config.pool_query_only, inside=config.positions in INSIDE

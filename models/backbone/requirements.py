@@ -157,6 +157,7 @@ def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> N
     pools = facts.head in {Head.classification, Head.pair}
     blind = (
         not order_dependent
+        and not config.canon
         and config.positions == Positions.none
         and (config.pooling in ORDERLESS if pools else facts.head not in CAUSAL_HEADS)
     )
@@ -173,6 +174,7 @@ def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> N
     if config.order_blind and not blind:
         raise Unsupported(
             "order_blind=true is for models that ignore the order of tokens, but "
-            f"{', '.join(order_dependent)} depends on it (traits.sees_order=True): got "
+            f"{', '.join(order_dependent) or 'a Canon layer'} depends on it "
+            "(traits.sees_order=True): got "
             "model.backbone.order_blind=true; leave it at false"
         )

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lra.models.backbone.canon import CanonNetwork, CanonPass, CanonPlaces
 from lra.models.backbone.networks import FeedForward, network_of
 from lra.models.backbone.norms import NORM_EPSILON, NormKind, norm_of
 from lra.models.mixer import (
@@ -79,6 +80,7 @@ class TransformerBlock(nn.Module):
         self.extends = isinstance(mixer, Extends)
         self.gates = isinstance(mixer, GatesResidual)
         self.chunks = chunks
+        self.canon: CanonPlaces | None = None
         self.network_norm: nn.Module | None = None
         self.network: nn.Sequential | None = None
         if feed_forward != FeedForward.none:
@@ -97,16 +99,49 @@ class TransformerBlock(nn.Module):
         The mixer reads tokens as zeros where `blank`; keys and values come from `source` (None:
         from `flow`).
         """
-        mixed = self.mixed(flow, layout, blank, source)
+        flow, canon = self.begun(flow, layout)
+        mixed = self.mixed(flow, layout, blank, source, canon)
         x = flow.x + mixed.x
         if self.network is not None:
-            x = x + self.by_pieces(x)
-        return mixed.with_x(x)
+            x = x + self.by_pieces(x, canon)
+        return self.ended(mixed.with_x(x), canon)
 
-    def by_pieces(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+    def add_canon(self, canon: CanonPlaces) -> None:
+        """Add Canon layers to the block."""
+        self.canon = canon
+        if self.network is not None:
+            self.network = CanonNetwork(*self.network)
+
+    def begun(self, flow: Flow, layout: Layout) -> tuple[Flow, CanonPass | None]:
+        """Return the flow with the mixer's state alone, and the pass of the Canon layers."""
+        if self.canon is None:
+            return flow, None
+        of_mixer, of_canon = cast(tuple[State, State], flow.state or (None, None))
+        return flow._replace(state=of_mixer), self.canon.over(layout, of_canon)
+
+    def ended(self, flow: Flow, canon: CanonPass | None) -> Flow:
+        """Return the flow with the states of mixer and Canon layers, if there is a state."""
+        if canon is None or flow.state is None:
+            return flow
+        return flow._replace(state=(flow.state, canon.state()))
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return the empty state of the mixer, with that of Canon layers if there are some."""
+        if not isinstance(self.mixer, Remembers):
+            raise Unsupported(
+                f"{family(self.mixer)} has no state that continues from token to token, so it "
+                "cannot write one token at a time: choose another family, or run the whole "
+                "sequence through forward"
+            )
+        state = self.mixer.initial_state(batch_size, memory)
+        return state if self.canon is None else (state, self.canon.empty(batch_size))
+
+    def by_pieces(
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+    ) -> Float[Tensor, "b l d"]:
         """Return `transformed(x)`, computed for one piece of the length after another."""
         if self.chunks == 1:
-            return self.transformed(x)
+            return self.transformed(x, canon)
         parts = self.pieces(x)
         recompute = len(parts) > 1 and torch.is_grad_enabled()
         outputs = [
@@ -118,10 +153,18 @@ class TransformerBlock(nn.Module):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
 
     def mixed(
-        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
+        self,
+        flow: Flow,
+        layout: Layout,
+        blank: Blank = None,
+        source: KeySource | None = None,
+        canon: CanonPass | None = None,
     ) -> Flow:
         """Return what the mixer adds to the residual stream, and its state; see `forward`."""
         entering = flow.with_x(self.entering(flow.x, blank))
+        if canon is not None:
+            x = canon.at("A", entering.x)
+            entering = entering.with_x(x if blank is None else x.masked_fill(blank, 0.0))
         if self.gates:
             mixer = cast(GatesResidual, self.mixer)
             return mixer.gated_extend(entering, layout, flow.x, self.dropout)
@@ -142,11 +185,20 @@ class TransformerBlock(nn.Module):
         """Cut the length of `x` into `chunks` pieces, or fewer if it is too short."""
         return x.chunk(self.chunks, dim=1)
 
-    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+    def transformed(
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+    ) -> Float[Tensor, "b l d"]:
         """Return what the network adds to the residual stream `x`."""
-        network: Any = self.network
         norm: Any = self.network_norm
-        return self.dropped(network(norm(x)))
+        return self.dropped(self.computed(norm(x), canon))
+
+    def computed(
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None
+    ) -> Float[Tensor, "b l d"]:
+        """Return the output of the network at each position."""
+        network: Any = self.network
+        computed: Tensor = network(x) if canon is None else network(x, canon)
+        return computed
 
     def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
         """Return the mixer's output: from `attend` if there is a `source`, else from `extend`.
@@ -175,19 +227,22 @@ class PostNormBlock(TransformerBlock):
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Apply the mixer, then the network at each position; norm each sum."""
-        mixed = self.mixed(flow, layout, blank, source)
+        flow, canon = self.begun(flow, layout)
+        mixed = self.mixed(flow, layout, blank, source, canon)
         normed: Tensor = self.mixer_norm(flow.x + mixed.x)
-        return mixed.with_x(normed if self.network is None else self.by_pieces(normed))
+        x = normed if self.network is None else self.by_pieces(normed, canon)
+        return self.ended(mixed.with_x(x), canon)
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
         """Return the input of the mixer, which the previous block has normed already."""
         return x if blank is None else x.masked_fill(blank, 0.0)
 
-    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+    def transformed(
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+    ) -> Float[Tensor, "b l d"]:
         """Return the block's output at each position: norm(x + network(x))."""
-        network: Any = self.network
         norm: Any = self.network_norm
-        normed: Tensor = norm(x + self.dropped(network(x)))
+        normed: Tensor = norm(x + self.dropped(self.computed(x, canon)))
         return normed
 
 
@@ -204,13 +259,16 @@ class PlainBlock(TransformerBlock):
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Apply the mixer, then the network at each position."""
-        mixed = self.mixed(flow, layout, blank, source)
-        return mixed if self.network is None else mixed.with_x(self.by_pieces(mixed.x))
+        flow, canon = self.begun(flow, layout)
+        mixed = self.mixed(flow, layout, blank, source, canon)
+        x = mixed.x if self.network is None else self.by_pieces(mixed.x, canon)
+        return self.ended(mixed.with_x(x), canon)
 
-    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+    def transformed(
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+    ) -> Float[Tensor, "b l d"]:
         """Return the block's output at each position: network(x), with dropout."""
-        network: Any = self.network
-        return self.dropped(network(x))
+        return self.dropped(self.computed(x, canon))
 
 
 def _find_used_facts(traits: Traits) -> frozenset[str]:
@@ -333,17 +391,8 @@ class Stack(nn.Module):
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty states of all mixers; raise `Unsupported` if one has no state."""
-        states = []
-        for block in self.blocks:
-            mixer = cast(TransformerBlock, block).mixer
-            if not isinstance(mixer, Remembers):
-                raise Unsupported(
-                    f"{family(mixer)} has no state that continues from token to token, so it "
-                    "cannot write one token at a time: choose another family, or run the whole "
-                    "sequence through forward"
-                )
-            states.append(mixer.initial_state(batch_size, memory))
-        return tuple(states)
+        blocks = cast(Sequence[TransformerBlock], self.blocks)
+        return tuple(block.initial_state(batch_size, memory) for block in blocks)
 
 
 class PostNormStack(Stack):

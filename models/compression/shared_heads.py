@@ -136,11 +136,14 @@ def _check_layer(layer: int, mixer: MultiHead, families: tuple[type, ...]) -> No
             f"shared heads need softmax attention in every layer: got {family(mixer)} in layer "
             f"{layer}; choose one of {names} with variant=faithful"
         )
-    extras = {"output_gate": mixer.gate_proj, "qk_norm": mixer.q_norm}
+    extras = {
+        "output_gate": mixer.gate_proj, "qk_norm": mixer.q_norm, "canon": mixer.canon
+    }  # fmt: skip
     if present := [name for name, part in extras.items() if part is not None]:
         raise Unsupported(
             f"layer {layer} has {' and '.join(present)}, which shared heads do not support: train "
-            "with model.mixer.output_gate=false and qk_norm=false"
+            "with model.mixer.output_gate=false and qk_norm=false, and without B in "
+            "model.backbone.canon"
         )
     if mixer.positions_inside:
         where = [p.value for p in (Positions.rotary, Positions.position_infused)]
