@@ -191,20 +191,25 @@ def layer_of(
     """
     from lra.models.backbone.layers import PER_LAYER, NoMixer, layer_factory
     from lra.models.backbone.parallel import Parallel
+    from lra.models.backbone.shared import SharedContext
 
     key = f"{where}.layer_options"
     options, frame = layer_list.split_entry(name, entry, key, PER_LAYER)
     own = next(iter(made))
-    if "parallel" in options:
-        parts = layer_list.parts_of(options)
+    if parts := layer_list.parts_of(options):
+        joint = "parallel" if "parallel" in options else "shared"
         if missing := sorted({*parts} - {*made}):
-            raise ConfigError(f"{key}.{name}.parallel: " + unknown("layer", missing[0], made))
-        rest = {k: v for k, v in options.items() if k != "parallel"}
-        bound = bind(Parallel, {**rest, "parts": {}}, f"{key}.{name}")
-        mixer: Any = partial(
-            Parallel, **{**bound, "parts": {part: made[part][0] for part in parts}}
-        )
-        described = plain(bound) | {"parts": parts, "class_path": f"{stored_path(Parallel)}"}
+            raise ConfigError(f"{key}.{name}.{joint}: " + unknown("layer", missing[0], made))
+        if joint == "shared" and len(parts) != 2:
+            raise ConfigError(
+                f"{key}.{name}.shared: got {parts}; wanted two layers, first the attention that "
+                "layers share, then their own mixer, as in [sdpa, mamba2]"
+            )
+        kind, named = (Parallel, {}) if joint == "parallel" else (SharedContext, {"name": name})
+        rest = {k: v for k, v in options.items() if k != joint}
+        bound = bind(kind, {**rest, **named, "parts": {}}, f"{key}.{name}")
+        mixer: Any = partial(kind, **{**bound, "parts": {part: made[part][0] for part in parts}})
+        described = plain(bound) | {"parts": parts, "class_path": stored_path(kind)}
     elif name == own:
         if options:
             raise ConfigError(

@@ -11,6 +11,7 @@ family, `none` (a layer without a mixer), or an alias, which an entry of `layer_
 
     window: {family: sliding_window, window: [129]}
     both: {parallel: [mamba2, sdpa], scales: [1.0, 0.5]}
+    hybrid: {shared: [sdpa, mamba2]}          attention with one set of weights, before each mamba2
 
 An entry of `layer_options` has options of its family, and in `backbone` options of the backbone for
 these layers alone (`lra.models.backbone.layers.PER_LAYER`).
@@ -24,6 +25,8 @@ from lra.errors import ConfigError, unknown
 
 PARTS = ("layers", "others", "layer_backbone")
 """Keys that describe several families among the options of a model's mixer."""
+JOINTS = ("parallel", "shared")
+"""Keys of an entry that is made of several layers."""
 NONE = "none"
 """The name of a layer without a mixer."""
 
@@ -103,13 +106,14 @@ def split_entry(
 
 
 def parts_of(entry: Any) -> list[str]:
-    """Return the layers that an entry of `layer_options` puts side by side; [] for others."""
-    parts = entry.get("parallel") if isinstance(entry, Mapping) else None
+    """Return the layers that an entry of `layer_options` is made of; [] for others."""
+    key = next((key for key in JOINTS if isinstance(entry, Mapping) and key in entry), "")
+    parts = entry[key] if key else None
     if parts is None:
         return []
     if not isinstance(parts, list) or len({*map(str, parts)}) != len(parts) or len(parts) < 2:
         raise ConfigError(
-            f"parallel in model.layer_options: got {quote(parts)}; wanted a list of two or more "
-            "different layers, as in [mamba2, sdpa]"
+            f"{key} in model.layer_options: got {quote(parts)}; wanted a list of two or more "
+            "different layers, as in [sdpa, mamba2]"
         )
     return [*map(str, parts)]

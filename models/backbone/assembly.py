@@ -11,7 +11,7 @@ Source: Lan et al. 2020, arXiv:1909.11942, section 3.1.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -45,12 +45,14 @@ from lra.models.backbone.length_pooling import Cut, PooledStack, PostNormPooledS
 from lra.models.backbone.networks import ACTIVATIONS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
 from lra.models.backbone.reversible import ReversibleStack
+from lra.models.backbone.shared import SharedBlock, SharedContext, check_shared_layer
 from lra.models.backbone.stack import (
     PlainBlock,
     PostNormBlock,
     PostNormStack,
     Stack,
     TransformerBlock,
+    family,
 )
 from lra.models.idle import Need, defaults, format_value, idle
 from lra.models.mixer import INSIDE, Idle, MixerFactory, State, Unsupported
@@ -109,6 +111,9 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     if isinstance(mixer, NoMixer):
         check_network_layer(config)
         kind = NetworkBlock
+    if isinstance(mixer, SharedContext):
+        check_shared_layer(config)
+        kind = SharedBlock
     block = kind(
         mixer, width=config.width,
         feed_forward=config.feed_forward, feed_forward_width=config.feed_forward_width,
@@ -159,7 +164,27 @@ def stack_of(
     )  # fmt: skip
     if not config.stack_norm:
         stack.norm = nn.Identity()
+    if any(isinstance(block, SharedBlock) for block in blocks):
+        check_stream(stack)
+        stack.streams_input = True
     return stack
+
+
+def check_stream(stack: Stack) -> None:
+    """Raise `Unsupported` if a mixer beside shared blocks passes on a stream of its own."""
+    for block in stack.blocks:
+        mixer = cast(TransformerBlock, block).mixer
+        traits = cast(Any, mixer).traits
+        if not isinstance(mixer, SharedContext) and not traits.reversible:
+            raise Unsupported(
+                f"{family(mixer)} passes a stream from layer to layer, and so does a shared block "
+                "of attention (shared in model.layer_options): choose another family"
+            )
+    if type(stack) is not Stack:
+        raise Unsupported(
+            "a shared block of attention reads the input of the stack at every token: got a stack "
+            "that pools; set model.backbone.pool_blocks=1"
+        )
 
 
 def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:

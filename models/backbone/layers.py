@@ -96,9 +96,10 @@ OF_SITE = {
 """Options of a layer that its mixer reads, each with its field of `Site`."""
 
 
-def site_with(site: Site, own: Mapping[str, Any]) -> Site:
-    """Return the place of a mixer in a layer with its `own` options of the backbone."""
-    placed = replace(site, **{OF_SITE[name]: own[name] for name in own if name in OF_SITE})
+def site_with(site: Site, own: Mapping[str, Any], width: int | None = None) -> Site:
+    """Return the place of a mixer with its `own` options of the backbone, and another width."""
+    facts = {OF_SITE[name]: own[name] for name in own if name in OF_SITE}
+    placed = replace(site, width=width or site.width, **facts)
     _ = placed.head_width  # raises an error if heads do not divide width
     return placed
 

@@ -112,8 +112,8 @@ class Parallel(nn.Module):
         return tuple(cast(Any, mixer).initial_state(batch_size, memory) for mixer in self.mixers)
 
 
-def joined(traits: Sequence[Traits]) -> Traits:
-    """Return what mixers guarantee together."""
+def joined(traits: Sequence[Traits], *, reversible: bool = True) -> Traits:
+    """Return what mixers guarantee together; `reversible`: they pass on nothing but tokens."""
 
     def some(name: str) -> Any:
         return any(getattr(each, name) for each in traits)
@@ -131,7 +131,7 @@ def joined(traits: Sequence[Traits]) -> Traits:
         reach=None if None in reaches else max(cast(list[int], reaches)),
         by_batch=next((each.by_batch for each in traits if each.by_batch), ""),
         in_streams=frozenset[str]().union(*(each.in_streams for each in traits)),
-        reversible=all(each.reversible for each in traits),
+        reversible=reversible and all(each.reversible for each in traits),
         keeps_length=all(each.keeps_length for each in traits),
         **{
             name: some(name)

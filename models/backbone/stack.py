@@ -300,6 +300,8 @@ class Stack(nn.Module):
         self.norm = norm_of(norm, width, norm_epsilon)
         self.checkpointing = checkpointing
         self.zeroed = zeroed
+        self.streams_input = False
+        """Whether layers read the input of the stack, in `Flow.stream`."""
         self.supported = [
             (family(block.mixer), _find_used_facts(cast(Any, block.mixer).traits))
             for block in blocks
@@ -338,6 +340,8 @@ class Stack(nn.Module):
             first: Whether to return only the output at position 0.
         """
         flow = self.opened(flow)
+        if self.streams_input:
+            flow = flow._replace(stream=flow.x)
         layout, blank = self.checked(layout)
         has_state = flow.state is not None
         states = cast(tuple[State, ...], flow.state if has_state else (None,) * len(self.blocks))

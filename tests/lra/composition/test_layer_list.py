@@ -101,6 +101,7 @@ def test_an_alias_lets_a_family_stand_twice() -> None:
         (["both"] * 4, {"both": {"parallel": ["sdpa", "sdpa"]}}, "two or more different layers"),
         (["both"] * 4, {"both": {"parallel": ["sdpa", "sdpx"]}}, "unknown model 'sdpx'"),
         (["both"] * 4, {"both": {"parallel": ["sdpa", "mamba2"], "scale": 1}}, "option 'scale'"),
+        (["both"] * 4, {"both": {"shared": ["sdpa", "mamba2", "gla"]}}, "wanted two layers, first"),
         (["none", "mamba2"] * 2, {"none": {"states": 4}}, "unknown option 'states'"),
     ],
 )  # fmt: skip
@@ -176,9 +177,68 @@ def torch_layout(x: torch.Tensor) -> Any:
     return Layout(keep=torch.arange(x.shape[1]) < torch.tensor([[7], [4]]))
 
 
-@pytest.mark.parametrize("layers", [["both", "mamba2"] * 2, ["none", "sdpa", "both", "none"]])
+SHARED = {"hybrid": {"shared": ["sdpa", "mamba2"], "adapter_rank": 2}}
+
+
+def test_layers_of_one_name_share_a_block() -> None:
+    layers = ["hybrid", "mamba2", "hybrid", "other"]
+    run = run_of({"layers": layers, "layer_options": {**SHARED, "other": SHARED["hybrid"]}})
+    described(run, [], {}, as_run)
+    first, alone, second, other = (
+        block.mixer for block in build_model(run, given_facts=FACTS).stack.blocks
+    )
+    assert first.block is second.block
+    assert first.block is not other.block
+    assert type(alone) is type(first.own)
+    assert first.map is not second.map
+    assert first.adapter is not second.adapter
+    assert first.block.attention.q_proj.weight.shape == (128, 128)
+    assert first.block.back.weight.shape == (64, 128)
+
+
+def test_a_shared_block_reads_the_embedding_at_every_depth() -> None:
+    """With the maps back zero, it changes nothing; with them, it reads the input of the stack."""
+    run = run_of({"layers": ["mamba2"] * 3 + ["hybrid"], "layer_options": SHARED})
+    model = build_model(run, given_facts=FACTS).double().eval()
+    tokens = torch.randint(0, 20, (1, 1, 9))
+    hybrid = model.stack.blocks[3].mixer
+    seen = []
+    hybrid.block.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].x))
+    before, _ = model.predict(tokens)
+    embedded = model.embedding(tokens[:, 0]) * model.outer_scale
+    torch.testing.assert_close(seen[0][..., 64:], embedded)
+    hybrid.map.weight.data.zero_()
+    without, _ = model.predict(tokens)
+    assert (before - without).abs().max() > 1e-3
+    hybrid.block.down.weight.data.mul_(2)
+    torch.testing.assert_close(model.predict(tokens)[0], without)
+
+
+@pytest.mark.parametrize(
+    ("options", "backbone", "message"),
+    [
+        ({"shared": ["gla", "mamba2"]}, {}, "must be attention with one projection"),
+        ({"shared": ["sdpa", "mamba2"]}, {"heads": 3, "head_width": 8}, "fill twice the width"),
+        ({"shared": ["sdpa", "mamba2"]}, {"residual": "post_norm"}, "set model.backbone.residual"),
+        ({"shared": ["sdpa", "mamba2"]}, {"residual": "reversible"}, "residual"),
+    ],
+)
+def test_a_shared_block_that_does_not_fit_is_refused(
+    options: dict[str, Any], backbone: dict[str, Any], message: str
+) -> None:
+    table = {"hybrid": options}
+    run = run_of({"layers": ["hybrid", "mamba2"] * 2, "layer_options": table, "backbone": backbone})
+    with pytest.raises(Unsupported, match=message):
+        build_model(run, given_facts=FACTS)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [["both", "mamba2"] * 2, ["none", "sdpa", "both", "none"], ["hybrid", "mamba2"] * 2],
+)
 def test_such_a_stack_continues_from_a_state(layers: list[str]) -> None:
     table = BOTH if "mamba2" in layers else {"both": BOTH["both"]}
+    table = SHARED if "hybrid" in layers else table
     run = run_of({"layers": layers, "layer_options": table})
     model = build_model(run, given_facts=FACTS).double().eval()
     tokens = torch.randint(0, 20, (2, 1, 9))

@@ -26,10 +26,11 @@ ATTENTION: dict[str, tuple[int, set[int]]] = {
     "falcon_h1": (32, {*range(32)}),
     "hymba": (32, {0, 15, 31}),
     "nemotron_h": (52, {7, 18, 29, 40}),
+    "zamba2": (54, {6, 12, 18, 24, 30, 36, 42, 47, 51}),
     "deepseek_v4": (43, {*range(3, 43, 2)}),
 }
 """Depth, and the layers with attention (of deepseek_v4: with the sparse kind)."""
-KINDS = {"attention", "latent_attention", "both", "full", "A", "sparse"}
+KINDS = {"attention", "latent_attention", "both", "full", "A", "H", "sparse"}
 ALSO = {"samba": {"sliding_window"}}
 
 
@@ -67,7 +68,7 @@ def test_a_pattern_that_fits_its_depth_is_built(name: str) -> None:
     with torch.device("meta"):
         model = build_model(run_of(name), given_facts=facts)
     assert len(model.stack.blocks) == ATTENTION[name][0]
-    if name in {"hymba", "nemotron_h"}:  # lists, which have one depth
+    if name in {"hymba", "nemotron_h", "zamba2"}:  # lists, which have one depth
         with pytest.raises(ConfigError, match=r"model\.layers: got \d+ names .* wanted 1 names"):
             run_of(name, "model.backbone.depth=1")
     elif name != "falcon_h1":  # of one kind of layer
