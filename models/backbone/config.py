@@ -89,8 +89,8 @@ class BackboneConfig:
     norm_epsilon: float = NORM_EPSILON
     """Number that every norm of the stack adds to the variance."""
     stack_norm: bool = True
-    """Whether there is a norm after the last layer (pre_norm, reversible) or before the first
-    (post_norm)."""
+    """Whether there is a norm after the last layer (pre_norm) or before the first (post_norm);
+    reversible stacks always have the last one."""
     reversible_output: StreamsOut = StreamsOut.mean
     """How a reversible stack joins its streams (only residual=reversible)."""
     positions: Positions = Positions.learned
@@ -338,6 +338,7 @@ NEEDS = (
         feed_forward=tuple(each for each in FeedForward if each != FeedForward.none),
     ),
     Need("reversible_output", residual=Residual.reversible),
+    Need("stack_norm", residual=tuple(each for each in Residual if each != Residual.reversible)),
     Need(
         "norm", "norm_epsilon", words="residual=pre_norm or stack_norm=true",
         holds=lambda _, chosen: chosen.stack_norm or chosen.residual != Residual.none,

@@ -103,6 +103,10 @@ def test_an_epsilon_is_positive() -> None:
         ),
         ({"feed_forward": FeedForward.none, "feed_forward_chunks": 2}, "leave it at 1"),
         ({"reversible_output": "concat"}, "under residual=pre_norm: got concat; leave it at mean"),
+        (
+            {"stack_norm": False, "residual": "reversible"},
+            "stack_norm has no effect under residual=reversible: got false; leave it at true",
+        ),
         ({"axial_shape": [4, 4]}, r"under positions=learned: got \[4, 4\]; leave it at \[\]"),
         ({"axial_widths": [4, 4]}, "axial_widths has no effect"),
         ({"softmax_cutoffs": [4]}, "without softmax=adaptive or embedding=adaptive"),
