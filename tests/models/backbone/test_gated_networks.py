@@ -67,7 +67,7 @@ def test_llama_2_7b_has_as_many_parameters_as_published():
 
 
 def test_no_classifier_is_gated():
-    with pytest.raises(ValueError, match="gelu_tanh, relu, silu: got swiglu"):
+    with pytest.raises(ValueError, match="gelu_tanh, relu, silu, relu_squared: got swiglu"):
         BackboneConfig(head_activation="swiglu")
     with pytest.raises(ValueError, match=r"got none; .* set head_hidden_layers=0"):
         BackboneConfig(head_activation="none")
