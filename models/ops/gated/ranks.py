@@ -37,8 +37,8 @@ class RankedHeads(Roles):
 
     def forward(self, x: Float[Tensor, "b l e"]) -> Float[Tensor, "b h l r n"]:
         """Return the vectors of each head, in float32 or float64."""
-        vectors = self.norm(x.to(sum_dtype(x))).unflatten(-1, self.shape)
-        bias = self.bias.to(vectors.dtype).unflatten(0, (self.shape[1], -1))[:, :, None]
+        vectors: Tensor = self.norm(x.to(sum_dtype(x))).view(*x.shape[:2], *self.shape)
+        bias = self.bias.to(vectors.dtype).view(self.shape[1], -1, 1, *self.bias.shape[1:])
         return (vectors.permute(0, 3, 4, 1, 2, 5).contiguous() + bias).flatten(1, 2)
 
 
@@ -73,10 +73,10 @@ class RankedOutputs(Roles):
         self, o: Float[Tensor, "b l f"], gate: Float[Tensor, "b l e"]
     ) -> Float[Tensor, "b l e"]:
         """Return the sum over ranks of the outputs `o`, behind norm and gate; f is R e."""
-        o = o.unflatten(-1, (self.rank, self.heads, -1))
+        o = o.view(*o.shape[:2], self.rank, self.heads, -1)
         if self.norm_weight is not None:
             o = (normed_heads(o, 1e-5, centred=False) * self.norm_weight).to(o.dtype)
-        gate = gate.unflatten(-1, (1, self.heads, -1))
+        gate = gate.view(*gate.shape[:2], 1, self.heads, -1)
         if self.rank == 1:
             return (o * F.silu(gate)).flatten(2)
         gates, weights = (

@@ -66,7 +66,8 @@ def sums_of_turns(
     length = x.shape[2]
     if length <= TOKENS:
         return x.cumsum(2) + first[:, :, None]
-    sums = F.pad(x, (0, 0, 0, -length % TOKENS)).unflatten(2, (-1, TOKENS)).cumsum(3)
+    padded = F.pad(x, (0, 0, 0, -length % TOKENS))
+    sums = padded.reshape(*x.shape[:2], -1, TOKENS, x.shape[3]).cumsum(3)
     ends = sums_of_turns(sums[:, :, :-1, -1].remainder(2), first)
     starts = torch.cat((first[:, :, None], ends), 2).remainder(2)
     return (sums + starts[:, :, :, None]).flatten(2, 3)[:, :, :length]
@@ -160,9 +161,8 @@ def trapezoid_product(
         g = F.pad(g[..., None], (0, ranks - 1)).flatten(2)
     keep = None if borders.keep is None else borders.keep.repeat_interleave(ranks, 1)
     written = v * (at_end + later)[..., None, None]
-    o, state = decayed_product(
-        *(part.flatten(2, 3) for part in (q, k, written)), g, state=state, chunk=chunk, keep=keep
-    )
+    rows, keys, values = (part.flatten(2, 3) for part in (q, k, written))
+    o, state = decayed_product(rows, keys, values, g, state=state, chunk=chunk, keep=keep)
     o = o.view_as(v) + (own * v if ranks == 1 else own @ v)
     return o, TrapezoidState(state, k[:, :, -1], v[:, :, -1], turns[:, :, -1].remainder(2))
 
