@@ -24,6 +24,7 @@ OTHER_NAMES = {
     "s4d": "s4", "dss": "s4", "ssm": "s4", "mamba_1": "mamba", "mamba1": "mamba", "ssd": "mamba2",
     "mamba_2": "mamba2", "mamba_3": "mamba3", "xlstm": "mlstm", "fox": "forgetting",
     "kda": "kimi_delta",
+    "path_attention": "path",
     "imdb": "text", "cifar": "image", "cifar10": "image", "cifar_10": "image", "aan": "retrieval",
     "wikitext": "wikitext2", "uniprot": "proteins", "cost": "scaling", "speed": "scaling",
     "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",

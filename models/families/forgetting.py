@@ -25,12 +25,11 @@ Differs    All heads share the weights of the norms.
 import math
 from enum import StrEnum, auto
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -39,8 +38,8 @@ from lra.models.multi_head import MultiHead, projection
 from lra.models.ops import kv_cache, window_cache
 from lra.models.ops.exact import refuse_in_stream, softmax_attention, visibility, weighted_values
 from lra.models.ops.gated.blockwise import FEW
+from lra.models.ops.gated.fades import Fades
 from lra.models.ops.gated.head_norm import GatedHeadNorm
-from lra.models.ops.gated.pairs import crossing_sums
 from lra.models.ops.linear.features import block_rows
 from lra.models.ops.numerics import full_precision, row_slices, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
@@ -56,50 +55,6 @@ class GateStart(StrEnum):
     """Gates start at 0.5 (b_f = 0)."""
     times = auto()
     """Forgetting times of heads are spaced log-evenly from `time_min` to `time_max` tokens."""
-
-
-def levels(g: Float[Tensor, "b h s"], token: int) -> Float[Tensor, "b h s"]:
-    """Return F_j - F_token for each token j, where F is the running sum of `g`.
-
-    It is summed outwards from `token`, so that numbers near it, which matter most, are exact.
-    """
-    before = g[..., 1 : token + 1].flip(-1).cumsum(-1).flip(-1)
-    after = g[..., token + 1 :].cumsum(-1)
-    return torch.cat((-before, torch.zeros_like(g[..., :1]), after), -1)
-
-
-class _Fades(torch.autograd.Function):
-    """`apply(g, first, rows, ahead)` returns a bias for scores of `rows` queries from `first` on.
-
-    That is F_i - F_j for query i and key j, and -inf for later keys; with `ahead`, it is
-    -|F_i - F_j| for all keys.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, g: Tensor, first: int, rows: int, ahead: bool) -> Tensor:
-        """Return the bias, [b h rows s]; backward needs only `first` and `ahead`, no tensor."""
-        ctx.first, ctx.ahead = first, ahead
-        exact, queries = levels(g.double(), first), slice(first, first + rows)
-        # F in the precision of g, and its rounding error: both differences together are exact.
-        level = exact.to(g.dtype)
-        rest = (exact - level).to(g.dtype)
-        fade = level[..., queries, None] - level[..., None, :]
-        fade.add_(rest[..., queries, None]).sub_(rest[..., None, :])
-        if ahead:
-            return fade.abs_().neg_()
-        # Adding -inf takes a tenth of the time of filling by a mask that heads share.
-        fade[..., first:] += fade.new_full((rows, rows), -torch.inf).triu_(1)
-        return fade
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dfade: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient of g: g_t enters each F_i - F_j with j < t <= i."""
-        dg = crossing_sums(dfade, ctx.first)
-        if ctx.ahead:  # later keys: the same sums from the other end
-            keys_after = dfade.shape[-1] - dfade.shape[-2] - ctx.first
-            dg[..., 1:] += crossing_sums(dfade.flip(-2, -1), keys_after)[..., 1:].flip(-1)
-        return dg, None, None, None
 
 
 def fading_attention(
@@ -152,7 +107,7 @@ def _attend(
 
     With `plain`, queries attend to all keys up to their own, and `visible` is None.
     """
-    fade: Tensor = _Fades.apply(g, first, q.shape[2], not plain)  # type: ignore[no-untyped-call]
+    fade: Tensor = Fades.apply(g, first, q.shape[2], not plain)  # type: ignore[no-untyped-call]
     if plain:
         scores = fade.add_((q * q.shape[-1] ** -0.5) @ k.mT)
         return weighted_values(scores, v, causal=False, visible=None, dropout=dropout, bias=None)

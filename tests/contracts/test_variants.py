@@ -116,6 +116,10 @@ VARIANTS = {
         },
     ],
     "nystromformer": [{"landmarks": 7, "inverse": "ridge", "conv_kernel": 5}],
+    "path": [
+        {"chunk": 13, "forget": True, "forget_scale": "head", "qk_norm": True},
+        {"chunk": 7, "rank": None, "convolution": None, "negative_eigenvalues": False},
+    ],
     "performer": [
         {"features": 11, "chunk": 4},
         {"kernel": "hyperbolic", "features": 11},

@@ -41,6 +41,7 @@ USUAL = {
     "multires_conv": {"width": 6, "heads": 2, "max_length": 20},
     "nsa": {"width": 16, "heads": 4},
     "nystromformer": {"landmarks": 4},
+    "path": {"causal": True},
     "performer": {"width": 16, "heads": 2},
     "qrnn": {"width": 6, "heads": 2},
     "rwkv6": {"causal": True},
@@ -281,6 +282,13 @@ REFUSED = {
         ({"ridge_min": 0.0}, r"ridge_min must lie in \(0, 1\): got 0.0"),
         ({"ridge_min": 1.0}, r"ridge_min must lie in \(0, 1\): got 1.0"),
         ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
+    ],
+    "path": [
+        ({"rank": 0}, "rank must be at least 1, or null: got 0"),
+        ({"chunk": 0}, "chunk must be at least 1: got 0"),
+        ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
+        ({"forget_scale": "head"}, "forget_scale has no effect under forget=false"),
+        ({"forget_scale": "key", "forget": True}, "forget_scale"),
     ],
     "mlstm": [
         ({"expansion": 0}, "expansion must be at least 1: got 0"),
@@ -551,7 +559,7 @@ STATELESS = [
     ("sgconv", {"causal": True}, 25, "up to 24 tokens: got 25"),
     *(
         (name, {"causal": True}, 0, "memory,? .*at least .*: got 0")
-        for name in ("forgetting", "mega", "moba")
+        for name in ("forgetting", "mega", "moba", "path")
     ),
 ]
 """Memories of so many tokens that a family does not have."""

@@ -10,7 +10,7 @@ from tests.attention import builder
 from tests.contracts.choices_of_configs import MODELS
 
 ONE_SIZE = 999
-"""Tokens of memory, which such a state does not grow with."""
+"""Tokens of memory, with which only caches grow."""
 D, HEAD = 128, 32
 """Channels of a layer, in 4 heads."""
 SIZES = [
@@ -34,6 +34,11 @@ SIZES = [
      157_320, [64 * 2 * D, 64 * 12, 2 * D, 32 * 4]),
     # Four maps, two of 4 with biases, 8 taps, Lambda and a norm's 32.
     ("mesa_net", {}, 4 * D**2 + 1032 + 8 * D + 160, [D * HEAD, D * HEAD, 3 * D, 3 * D]),
+    # As counted in the released layer: four maps, two of rank 32, taps, beta, and forget gates.
+    ("path", {}, 4 * D**2 + 2 * 32 * D + 3 * D + 4 * D + 4,
+     [ONE_SIZE * D, ONE_SIZE * D, 1, 2 * D]),
+    ("path", {"forget": True}, 4 * D**2 + 2 * 32 * D + 3 * D + 2 * (4 * D + 4),
+     [ONE_SIZE * D, ONE_SIZE * D, 1, ONE_SIZE * 4, 2 * D]),
     # As counted in xlstm's layer: k v + k + 1 numbers a head.
     ("mlstm", {}, 109_320, [4 * (64 * 64 + 64), 4, 3 * 2 * D]),
     # Both maps of four gates within heads, biases, the norm, taps.

@@ -69,6 +69,7 @@ UNSTORED: dict[str, dict[str, str]] = {
         f"convolutions.{index}.{part}": "as without levels"
         for index in range(3) for part in ("weight", "bias")
     },
+    "path": {"convolutions.0.weight": "as the released layer alone draws taps"},
     "s4 diagonal": {"dynamics.entry": "cut there where eigenvectors happen to turn it"},
     "s4 dplr": {"readout": "another parameter there, which the page says"},
     "sinkhorn": {

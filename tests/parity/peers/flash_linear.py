@@ -20,6 +20,7 @@ from lra.models.families.rwkv6 import bonus_product
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import unit_heads
 from lra.models.ops.gated.layer import Borders
+from lra.models.ops.reflections import path_attention, reflections
 from peers.peer import Missing, Peer, PeerCase, PeerPair, core_of
 
 BY_ITSELF = "no extra brings it: pip install --no-deps fla-core, and einops"
@@ -88,6 +89,26 @@ def mesa_net(case: PeerCase) -> PeerPair:
         return o.transpose(1, 2).to(v.dtype)
 
     return PeerPair(ours, theirs, case.heads_of_inputs(4))
+
+
+def path(case: PeerCase) -> PeerPair:
+    """`naive_path_attn`, whose gates are divided by the root of the head width like scores."""
+    peer, scale = file_of("path_attn"), case.head_width**-0.5
+
+    def parts(*streams: Tensor) -> tuple[Tensor, ...]:
+        q, k, v, w, x = streams
+        beta, g = 2 * x[..., 0].sigmoid(), F.logsigmoid(x[..., 1] + OPEN)
+        return q, k, v, unit_heads(w), beta, g
+
+    def ours(*streams: Tensor) -> Tensor:
+        q, k, v, w, beta, g = parts(*streams)
+        return path_attention(reflections(q, k, w, beta, chunk=64), v, g=g * scale)
+
+    def theirs(*streams: Tensor) -> Tensor:
+        out: Tensor = peer.naive_path_attn(*(x.transpose(1, 2) for x in parts(*streams)), scale)
+        return out.transpose(1, 2)
+
+    return PeerPair(ours, theirs, case.heads_of_inputs(5))
 
 
 def rwkv6(case: PeerCase) -> PeerPair:
@@ -163,6 +184,19 @@ PEERS = (
         tolerance=1e-5,
         rounding=2e-4,
         note="its literal form, solved by elimination in float32",
+        way_out=BY_ITSELF,
+    ),
+    Peer(
+        name="fla naive_path_attn",
+        distribution="fla-core",
+        family="path",
+        setting="gates about 0.95, beta to 2, looking back",
+        make=path,
+        bidirectional=False,
+        causal=True,
+        tolerance=1e-5,
+        rounding=2e-4,
+        note="its literal form, in float32, with gates divided by the root of the head width",
         way_out=BY_ITSELF,
     ),
     Peer(
