@@ -284,6 +284,8 @@ class Traits:
     longer window."""
     keeps_length: bool = True
     """True: one output for each token; False: a stack that answers with other tokens."""
+    remark: str = ""
+    """What readers of a trained model's scores need to know of these options; "": nothing."""
     sees_order: bool = True
     """False: tokens are a set. Permuting them (a CLS vector stays) permutes the outputs in the same
     way, so an answer for a sequence depends on order only through positions."""
@@ -590,6 +592,14 @@ class Penalised(Protocol):
     def penalties(self) -> Mapping[str, Float[Tensor, ""]]:
         """Return named scalars that are added to the training loss."""
         ...
+
+
+@runtime_checkable
+class TrainsAlone(Protocol):
+    """A mixer that computes something else while a stage of the training trains one part alone."""
+
+    alone: str
+    """Name of the part that is trained alone; "": all parameters are trained."""
 
 
 @runtime_checkable

@@ -83,6 +83,8 @@ METRICS: dict[str, Metric] = {
         "the training data (label part)"),
     "train_loss": _metric("nat", False, "mean training loss of all steps since the previous "
         "row of this metric"),
+    "train_penalty": _metric("nat", False, "penalty in the training loss of one step, summed over "
+        "layers, such as the loss of an index (label penalty)"),
     # what a trained model looks at
     "span": _metric("token", None, "distance in tokens over which a trained model reads, for one "
         "measure, layer and head (labels)"),

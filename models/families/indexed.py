@@ -50,10 +50,13 @@ from lra.models.multi_head import Core, HeadCounts, MultiHead
 from lra.models.ops.exact import ExactCore, refuse_in_stream, sdpa
 from lra.models.ops.sparse import block_table
 from lra.models.ops.sparse.chosen_blocks import chosen_attention
+from lra.models.ops.sparse.chosen_tokens import chosen_tokens
 from lra.models.ops.sparse.index_loss import index_loss
 from lra.models.ops.sparse.index_scorer import BLOCKS, IndexForm, IndexScorer, block_starts
 from lra.models.ops.sparse.index_scores import BlockRule, chosen_by_index
 from lra.models.positions import position_ids
+
+UNTRAINED = "penalty=0: no loss trains the index, so these scores measure a random selector"
 
 
 def grouped(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Tensor:
@@ -138,6 +141,7 @@ class Indexed(MultiHead):
             cross=False,
             reversible=False,
             summarises=size > 1,
+            remark="" if penalty or budget >= site.max_length else UNTRAINED,
             sees_order=site.causal or budget < site.max_length,
         )
         heads = HeadCounts(site.heads, groups, groups, site.heads)
@@ -203,17 +207,22 @@ class Indexed(MultiHead):
         top = table.block_count if alone else self.budget // self.block
         rule = BlockRule(table, top, causal, self.whole, self.local)
         chosen: Tensor | None = None
+        masses: Tensor | None = None
+        rate = self.core.rate()
         if exact:
             o = self.core(q, k, v, layout)
+        elif self.block == 1 and not index.by_head:
+            chosen = chosen_by_index(index, rule.choose)
+            o, masses = chosen_tokens(q, keys, values, chosen, dropout=rate)
         else:
             chosen = chosen_by_index(index, rule.choose).expand(-1, k.shape[1], -1, -1)
-            rate = self.core.rate()
             o = chosen_attention(q, keys, values, chosen, table, causal=causal, dropout=rate)
         flow = flow._replace(x=self.merge(self.gated(o, x, layout)), state=state)
         if learns:
             loss = index_loss(
-                index, rule, q.detach(), keys.detach(), chosen=chosen, keep=layout.keep
-            )
+                index, rule, q.detach(), keys.detach(),
+                chosen=chosen, keep=layout.keep, masses=masses,
+            )  # fmt: skip
             flow = flow.add_penalty("index", self.penalty * loss)
         return flow
 

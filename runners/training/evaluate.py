@@ -122,7 +122,8 @@ def evaluate(
     if isinstance(task, Derives):
         measured |= task.derived_metrics(split, loss)
     batch_remark = _explain_batch_effects(model, batch_size, widths)
-    remarks = remarks_of(task).get(split, ""), batch_remark, model.seed_remark
+    of_mixers = dict.fromkeys(traits.remark for traits in model.traits)
+    remarks = remarks_of(task).get(split, ""), batch_remark, model.seed_remark, *of_mixers
     parts = _average_parts(tallies)
     return SplitScores(measured, outcomes, parts, "; ".join(filter(None, remarks)))
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from lra.models.backbone.model import Backbone, Outcome
-from lra.models.mixer import AfterStep, State
+from lra.models.mixer import AfterStep, State, TrainsAlone
 from lra.runners.isolation.progress import (
     EVERY_S,
     MEASURING_S,
@@ -99,6 +99,7 @@ class Trainer:
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
+        self.stages.check_parts(model)
         check_batch_parts(model.by_batch, self.stages, self.ranks.size)
         self.stage = self.stages.stage_at(0)
         self.window = self.stage.window(self.task)
@@ -169,6 +170,7 @@ class Trainer:
         """Train the remaining steps of one stage, and yield rows; `pace` measures their speed."""
         every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
         self.stage, self.streams.stage_memory = stage, stage.memory
+        self.train_only(stage.only)
         self.window = stage.window(self.task)
         if stage.new_epoch and self.step == stage.first:
             self.begin_epoch()
@@ -209,6 +211,7 @@ class Trainer:
                     self.running.zero_()
                     self.since, self.window_s = 0, 0.0
                     yield self.note(metric="train_loss", value=mean, step=self.step)
+                    yield from self.note_penalties()
                 if shown_loss is not None:
                     on_clock_s = self.spent_s + self.window_s
                     report_progress(
@@ -287,6 +290,7 @@ class Trainer:
         rows = batch.target.shape[0]
         micro = stage.micro_batch_size or rows
         loss = torch.zeros((), device=self.device)
+        self.part_loss.penalties.clear()
         self.streams.begin(batch.reset)
         for first in range(0, rows, micro):
             micro_rows, last = slice(first, first + micro), first + micro >= rows
@@ -317,6 +321,21 @@ class Trainer:
         if moved and self.updates.average:
             self.updates.average.update()
         return loss
+
+    def train_only(self, part: str | None) -> None:
+        """Train only parameters with `part` in their names; None: all parameters."""
+        self.updates.only = part
+        for module in self.model.modules():
+            if isinstance(module, TrainsAlone):
+                module.alone = part or ""
+
+    def note_penalties(self) -> Iterator[Measurement]:
+        """Yield the penalties in the loss of the last step, by name, summed over processes."""
+        own = {name: float(value) for name, value in self.part_loss.penalties.items()}
+        parts = [own] if self.ranks.alone else self.ranks.gathered(own)
+        for name in own:
+            value, labels = sum(part[name] for part in parts), {"penalty": name}
+            yield self.note(metric="train_penalty", value=value, step=self.step, labels=labels)
 
     def check(self, loss: float) -> None:
         """Raise `Diverged` if a loss is not finite."""

@@ -11,6 +11,8 @@ from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from lra.conf.bounds import check_least, check_positive
 from lra.conf.choices import by_name
 from lra.models.mixer import Unsupported
@@ -35,6 +37,8 @@ class Stage:
     """One update of the weights uses the mean gradient of so many batches."""
     learning_rate_scale: float = 1.0
     """Factor by which the learning rate of the schedule is multiplied."""
+    only: str | None = None
+    """Only parameters with this part in their names are trained, such as `index`; null: all."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
@@ -117,6 +121,8 @@ class TrainingStage(NamedTuple):
     """How many tokens a state remembers; None: the value of model or task."""
     accumulate: int
     learning_rate_scale: float
+    only: str | None
+    """Part of the names of parameters that are trained; None: all are."""
     new_epoch: bool
     """Whether a new epoch begins with the stage, because windows, rows or memory change."""
 
@@ -181,6 +187,7 @@ class TrainingStages:
                 memory=stage.memory,
                 accumulate=stage.accumulate,
                 learning_rate_scale=stage.learning_rate_scale,
+                only=stage.only,
                 new_epoch=before is not None
                 and (before.length, before.batch_size, before.memory)
                 != (stage.length, rows, stage.memory),
@@ -251,6 +258,17 @@ class TrainingStages:
                     f"task.evaluation_length={part.length}"
                 )
             task.with_windows(part.length)  # raises if the task cannot have such windows
+
+    def check_parts(self, model: nn.Module) -> None:
+        """Check that the model has parameters that each stage trains. Raises ValueError if not."""
+        names = [name.split(".") for name, _ in model.named_parameters()]
+        for part in self.parts:
+            if part.only is not None and not any(part.only in name for name in names):
+                raise ValueError(
+                    f"{part.where}.only={part.only}: no parameter of the model has this part in "
+                    "its name; remove it, or choose a model with such a part, such as "
+                    "model=indexed, whose index is trained by only=index"
+                )
 
     def check_batches(self, task: Task) -> None:
         """Check that the training data (which must be prepared) have a batch for each stage.

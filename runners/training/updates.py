@@ -33,6 +33,8 @@ class WeightUpdates:
         self.plateau = Plateau(config) if config.schedule is Schedule.plateau else None
         self.scale = 1.0
         """Factor by which the stage of the training multiplies the rate of the schedule."""
+        self.only: str | None = None
+        """Part of the names of the parameters that are updated; None: all are."""
         self.watched = False
         """Whether the next update computes the norm of the gradient, which takes time."""
         self.gradient_norm: Tensor | None = None
@@ -63,6 +65,9 @@ class WeightUpdates:
         Returns:
             Whether the weights changed; they do not if the gradient overflowed in float16.
         """
+        for name, parameter in self.model.named_parameters() if self.only is not None else ():
+            if self.only not in name.split("."):
+                parameter.grad = None
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimiser)
         self.gradient_norm = clip_gradients(

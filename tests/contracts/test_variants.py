@@ -53,6 +53,12 @@ VARIANTS = {
     "latent_attention": [{"kv_width": 5, "query_width": 7}],
     "light_conv": [{"kernel": [4], "glu": False}, {"kernel": [5], "inner_width": 15}],
     "linear": [{"feature_map": "exp", "chunk": 4}, {"feature_map": "softmax_dims"}],
+    "indexed": [
+        {"scores": "dsa", "budget": 9, "index_heads": 2},
+        {"block": 4, "budget": 12, "output_gate": True, "qk_norm": True},
+        {"scores": "kpool", "block": 4, "budget": 12, "index_width": 3},
+        {"scores": "msa", "block": 4, "budget": 16, "key_value_heads": 1},
+    ],
     "linformer": [
         {"projected_length": [7], "sharing": "none"},
         {"projected_length": [7], "sharing": "layerwise_by_head", "deviation": 0.02},

@@ -116,8 +116,9 @@ def index_loss(
     q: Float[Tensor, "b h l k"],
     keys: Float[Tensor, "b g s k"],
     *,
-    chosen: Int[Tensor, "b g l t"] | None,
+    chosen: Int[Tensor, "b n l t"] | None,
     keep: Bool[Tensor, "b l"] | None,
+    masses: Float[Tensor, "b i l t"] | None = None,
 ) -> Float[Tensor, ""]:
     """Return the loss of an index: a mean over rows, and over the heads that choose separately.
 
@@ -130,13 +131,14 @@ def index_loss(
         keys: Keys of attention in their slots, without a gradient.
         chosen: Blocks that each query has chosen; None: the loss is that over all visible blocks.
         keep: True for real tokens; None: all.
+        masses: Attention to the chosen blocks, added up over heads; None: it is computed.
     """
     lists = index.q.shape[1] if index.by_head else 1
     with full_precision(q), torch.no_grad():
-        masses = None
         if chosen is not None:
-            masses = chosen_masses(q, keys, chosen, rule.table, causal=rule.causal)
-            masses = torch.unflatten(masses, 1, (lists, -1)).sum(2)
+            if masses is None:
+                masses = chosen_masses(q, keys, chosen, rule.table, causal=rule.causal)
+                masses = torch.unflatten(masses, 1, (lists, -1)).sum(2)
             chosen = chosen[:, :: chosen.shape[1] // lists]
         real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
         share = real.to(sum_dtype(q)) / real.sum(1, keepdim=True).clamp(min=1) / (len(q) * lists)

@@ -41,6 +41,8 @@ class PartLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.label_smoothing = model, label_smoothing
+        self.penalties: dict[str, Tensor] = {}
+        """Penalties of the rows since this was cleared, by name, as parts of the batch's loss."""
         self.judged = [judged]  # in a list, so that a module is not registered twice
 
     def forward(
@@ -50,6 +52,8 @@ class PartLoss(nn.Module):
         outcome = self.judged[0](
             part.tokens, part.target, part.keep, state, self.label_smoothing, layout=masks_of(part)
         )
+        for name, value in outcome.penalties.items():
+            self.penalties[name] = self.penalties.get(name, 0) + share * value.detach()
         return objective(outcome, part.weight, total, share), detach(outcome.state)
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from lra.models.families.indexed import Indexed
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
 from lra.runners.measures.train import Train
@@ -275,3 +276,60 @@ def test_a_task_without_a_stream_has_no_windows_to_choose():
     TrainingStages([{"steps": 2, "batch_size": 4}], optim_of()).check_batches(Tiny())
     with pytest.raises(ValueError, match=r"runner.stages\[0\].batch_size=41 is more than"):
         TrainingStages([{"steps": 2, "batch_size": 41}], optim_of()).check_batches(Tiny())
+
+
+indexed_model = partial(
+    language_model, partial(Indexed, budget=4, block=2), max_length=16, carried=MEMORY
+)
+
+
+def test_a_stage_trains_one_part_alone_and_rows_have_its_loss(monkeypatch):
+    listed, weights, model = [{"steps": 4, "only": "index"}], [], indexed_model()
+    weights.append({name: p.detach().clone() for name, p in model.named_parameters()})
+
+    def after(trainer, batch, loss):
+        alone = {block.mixer.alone for block in trainer.model.stack.blocks}
+        assert alone == ({"index"} if trainer.step <= 4 else {""})
+        weights.append({name: p.detach().clone() for name, p in model.named_parameters()})
+
+    watched(monkeypatch, after)
+    rows = [item for item in run(model, stages=listed) if isinstance(item, Measurement)]
+    first, middle, last = weights[0], weights[4], weights[-1]
+    moved = {name for name in first if not torch.equal(first[name], middle[name])}
+    assert moved
+    assert moved == {name for name in first if ".index." in name}
+    assert any(not torch.equal(middle[name], last[name]) for name in first if name not in moved)
+    losses_of_index = [row for row in rows if row.metric == "train_penalty"]
+    assert [row.step for row in losses_of_index] == [4, 8, 10]
+    assert all(row.labels == {"penalty": "index"} and row.value > 0 for row in losses_of_index)
+
+
+def test_a_stage_that_trains_one_part_resumes_exactly(tmp_path: Path, monkeypatch):
+    listed = [{"steps": 4, "only": "index"}]
+    whole, halted = indexed_model(), indexed_model()
+    expected = losses(run(whole, stages=listed))
+
+    def after(trainer, batch, loss):
+        if trainer.step == 2 and trainer.model is halted:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    watched(monkeypatch, after)
+    with pytest.raises(Interrupted):
+        list(run(halted, tmp_path, stages=listed))
+    resumed = indexed_model(seed=4)
+    assert losses(run(resumed, tmp_path, stages=listed)) == expected
+    assert same(whole, resumed)
+
+
+def test_a_part_that_no_parameter_has_is_refused():
+    with pytest.raises(ValueError, match=r"stages\[0\].only=indx: no parameter.*model=indexed"):
+        list(run(model_of(), stages=[{"steps": 4, "only": "indx"}]))
+
+
+def test_rows_say_that_nothing_trains_an_index_without_its_loss():
+    untrained = partial(Indexed, budget=4, block=2, penalty=0.0)
+    model = language_model(untrained, max_length=16, carried=MEMORY)
+    rows = [item for item in run(model, stages=[]) if isinstance(item, Measurement)]
+    remarks = {row.labels.get("remark", "") for row in rows if "split" in row.labels}
+    assert all("measure a random selector" in remark for remark in remarks)
+    assert not [row for row in rows if row.metric == "train_penalty"]
