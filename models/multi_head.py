@@ -154,6 +154,8 @@ class MultiHead(Family):
             channel of the attention output (Qiu et al. 2025, arXiv:2505.06708, elementwise).
         qk_norm: Whether RMSNorm, with weights shared by all heads, is applied to queries and keys
             before rotary positions (Qwen3, arXiv:2505.09388).
+        joint_qk_norm: Whether that norm is over all heads together, each channel with its own
+            weight (OLMo 2, arXiv:2501.00656); it takes the place of `qk_norm`.
     """
 
     q_proj: nn.Linear
@@ -183,6 +185,7 @@ class MultiHead(Family):
         key_width: int | None = None,
         output_gate: bool = False,
         qk_norm: bool = False,
+        joint_qk_norm: bool = False,
     ) -> None:
         """Make the projections, and join the traits of `core` with those of this class."""
         super().__init__()
@@ -226,6 +229,11 @@ class MultiHead(Family):
         self.q_norm, self.k_norm = (
             nn.RMSNorm(self.key_width, NORM_EPSILON) if qk_norm else None for _ in range(2)
         )
+        if joint_qk_norm:
+            self.q_norm, self.k_norm = (
+                nn.RMSNorm(width, NORM_EPSILON) for width in input_widths[:2]
+            )
+        self.joint_norm = joint_qk_norm
         self.core = cast(nn.Module, core)
         encodings = core.traits.positions | {Positions.rotary.value}
         if self.infusible:
@@ -283,13 +291,22 @@ class MultiHead(Family):
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
         """Project `placed` (tokens, with infused positions) to queries; norm and rotate them."""
-        q = self._normed(placed, self.q_proj, self.q_norm)
+        q = self.normed(self.q_proj(placed), self.q_norm)
         return self.turned(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
         """Project `placed` to g heads of keys, as `queries` does for queries."""
-        k = self._normed(placed, self.k_proj, self.k_norm)
+        k = self.normed(self.k_proj(placed), self.k_norm)
         return self.turned(k, place) if self.rotary else k
+
+    def normed(
+        self, x: Float[Tensor, "b l d"], norm: nn.RMSNorm | None
+    ) -> Float[Tensor, "b h l k"]:
+        """Split projected queries or keys `x` into heads; norm each head, or all together."""
+        if norm is None or not self.joint_norm:
+            heads = self.split(x, self.key_width)
+            return heads if norm is None else norm_heads(heads, norm)
+        return self.split(norm_heads(x[:, None], norm)[:, 0], self.key_width)
 
     def turned(self, x: Float[Tensor, "b h l k"], place: Place) -> Float[Tensor, "b h l k"]:
         """Return heads of queries or keys `x`, rotated by their positions."""
@@ -298,13 +315,6 @@ class MultiHead(Family):
     def angles(self, x: Tensor, place: Int[Tensor, " b"] | Spacing | None) -> Rotation:
         """Return the rotation of a head's channels at the position of each token of `x`."""
         return rotation(x, self.rotary_width, place, self.rotary_base)
-
-    def _normed(
-        self, placed: Float[Tensor, "b l d"], layer: nn.Linear, norm: nn.RMSNorm | None
-    ) -> Float[Tensor, "b h l k"]:
-        """Return heads of queries or keys, after their norm and before rotary positions."""
-        x = self.split(layer(placed), self.key_width)
-        return x if norm is None else norm_heads(x, norm)
 
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
@@ -328,8 +338,8 @@ class MultiHead(Family):
         if self.canon is None:
             queries, keys = self.queries(placed, angles), self.keys(placed, angles)
             return (queries, keys, self.split(self.v_proj(x))), None
-        q = self._normed(placed, self.q_proj, self.q_norm).transpose(1, 2).flatten(2)
-        k = self._normed(placed, self.k_proj, self.k_norm).transpose(1, 2).flatten(2)
+        q = self.normed(self.q_proj(placed), self.q_norm).transpose(1, 2).flatten(2)
+        k = self.normed(self.k_proj(placed), self.k_norm).transpose(1, 2).flatten(2)
         v = self.v_proj(x)
         convolved, after = self.canon(torch.cat((q, k, v), dim=-1), layout, before)
         q, k, v = convolved.split([part.shape[-1] for part in (q, k, v)], dim=-1)

@@ -40,7 +40,13 @@ from lra.models.backbone.heads import (
     TokenHead,
     groups_of,
 )
-from lra.models.backbone.layers import NetworkBlock, NoMixer, check_network_layer
+from lra.models.backbone.layers import (
+    NetworkBlock,
+    NoMixer,
+    OutputNormBlock,
+    SandwichBlock,
+    check_network_layer,
+)
 from lra.models.backbone.length_pooling import Cut, PooledStack, PostNormPooledStack
 from lra.models.backbone.networks import ACTIVATIONS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
@@ -98,6 +104,8 @@ def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
 BLOCKS: Mapping[Residual, type[TransformerBlock]] = {
     Residual.post_norm: PostNormBlock,
     Residual.none: PlainBlock,
+    Residual.output_norm: OutputNormBlock,
+    Residual.sandwich: SandwichBlock,
 }
 """Class of a block for each `residual`; for all others it is TransformerBlock."""
 

@@ -33,6 +33,10 @@ class Residual(StrEnum):
     """x + mixer(LN x), then x + network(LN x); a norm follows the last layer."""
     post_norm = auto()
     """LN(x + mixer(x)), then LN(x + network(x)); a norm precedes the first layer, as in BERT."""
+    output_norm = auto()
+    """x + LN(mixer(x)), then x + LN(network(x)), as in OLMo 2; a norm follows the last layer."""
+    sandwich = auto()
+    """x + LN(mixer(LN x)), then x + LN(network(LN x)); a norm follows the last layer."""
     none = auto()
     """mixer(x), then network(x), without norms between them, as in recurrent networks; a norm
     closes the stack."""

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from lra.models.backbone.config import BackboneConfig, Residual
 from lra.models.backbone.networks import FeedForward
-from lra.models.backbone.stack import Blank, KeySource, TransformerBlock
+from lra.models.backbone.norms import norm_of
+from lra.models.backbone.stack import Blank, KeySource, TransformerBlock, family
 from lra.models.idle import defaults
 from lra.models.mixer import (
     FACTS,
@@ -30,11 +31,12 @@ from lra.models.mixer import (
     Site,
     State,
     Traits,
+    Unsupported,
 )
 
 PER_LAYER = (
     "heads", "head_width", "qkv_bias", "output_bias", "positions", "rotary_base", "rotary_share",
-    "feed_forward", "feed_forward_width", "feed_forward_bias",
+    "feed_forward", "feed_forward_width", "feed_forward_bias", "residual",
 )  # fmt: skip
 """Options of the backbone that a layer may set for itself."""
 OF_NETWORK = (
@@ -83,6 +85,13 @@ def layer_config(config: BackboneConfig, mixer: MixerFactory) -> BackboneConfig:
             "positions of a layer are none, or those that a mixer applies itself "
             f"({', '.join(sorted(INSIDE))}): got {own['positions']}; set the others in "
             "model.backbone.positions"
+        )
+    streams = {Residual.pre_norm, Residual.output_norm, Residual.sandwich}
+    kinds = {str(own.get("residual", config.residual)), str(config.residual)}
+    if len(kinds) > 1 and not kinds <= streams:
+        raise ValueError(
+            "the layers of a stack differ in residual only among pre_norm, output_norm and "
+            f"sandwich, which share one residual stream: got {' and '.join(sorted(kinds))}"
         )
     if own.get("feed_forward") == FeedForward.none:
         usual = defaults(BackboneConfig)
@@ -147,6 +156,56 @@ class NetworkBlock(TransformerBlock):
         """Apply the network at each position."""
         del layout, blank, source
         return flow.with_x(flow.x + self.by_pieces(flow.x))
+
+
+class OutputNormBlock(TransformerBlock):
+    """One mixer and one position-wise network, each with a norm of its output, and a residual."""
+
+    def __init__(self, mixer: nn.Module, **options: Any) -> None:
+        """Make the block; raise `Unsupported` for a mixer that gates the residual itself."""
+        super().__init__(mixer, **options)
+        if self.gates:
+            raise Unsupported(
+                f"{family(mixer)} joins its output to the residual stream itself, so no norm can "
+                "stand between them: choose model.backbone.residual=pre_norm"
+            )
+
+    def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
+        """Return the input of the mixer: the residual stream `x`, 0 where `blank`."""
+        return x if blank is None else x.masked_fill(blank, 0.0)
+
+    def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
+        """Return the norm of the mixer's output."""
+        mixed = super().mix(flow, layout, source)
+        return mixed.with_x(self.mixer_norm(mixed.x))
+
+    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return what the network adds to the residual stream `x`: the norm of its output."""
+        network: Any = self.network
+        norm: Any = self.network_norm
+        return self.dropped(norm(network(x)))
+
+
+class SandwichBlock(OutputNormBlock):
+    """One mixer and one position-wise network, each between two norms, with a residual."""
+
+    def __init__(self, mixer: nn.Module, **options: Any) -> None:
+        """Make the block, and the norms before mixer and network."""
+        super().__init__(mixer, **options)
+        kind, width, epsilon = (options[name] for name in ("norm", "width", "norm_epsilon"))
+        self.mixer_input_norm = norm_of(kind, width, epsilon)
+        self.network_input_norm = None
+        if self.network is not None:
+            self.network_input_norm = norm_of(kind, width, epsilon)
+
+    def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
+        """Return the input of the mixer: the norm of the residual stream `x`, 0 where `blank`."""
+        return super().entering(self.mixer_input_norm(x), blank)
+
+    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return what the network adds to the residual stream `x`."""
+        norm: Any = self.network_input_norm
+        return super().transformed(norm(x))
 
 
 def check_network_layer(config: BackboneConfig) -> None:

@@ -188,7 +188,7 @@ class Backbone(nn.Module):
             self.reads_first
             and self.has_cls
             and config.cls_keep != ClsKeep.first_token
-            and config.residual == Residual.pre_norm
+            and all(frame.residual == Residual.pre_norm for frame in self.frames)
         )
 
     def _draw_embedding(self, seed: int) -> None:

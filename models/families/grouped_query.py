@@ -70,8 +70,14 @@ class GroupedQueryAttention(MultiHead):
         bias: bool = True,
         output_gate: bool = False,
         qk_norm: bool = False,
+        joint_qk_norm: bool = False,
     ) -> None:
         """Make as many heads of keys and values as chosen; all other heads are those of `site`."""
+        if qk_norm and joint_qk_norm:
+            raise ValueError(
+                "qk_norm=true norms each head, and joint_qk_norm=true all heads together: got "
+                "both; set one of them to false"
+            )
         if key_value_heads < 1 or site.heads % key_value_heads:
             raise ValueError(
                 "key_value_heads must divide the number of query heads: got "
@@ -81,5 +87,6 @@ class GroupedQueryAttention(MultiHead):
         heads = HeadCounts(site.heads, key_value_heads, key_value_heads, site.heads)
         core = ExactCore(site, grouped_sdpa, memory=Growth(1.0))
         super().__init__(
-            site, core, bias=bias, heads=heads, output_gate=output_gate, qk_norm=qk_norm
-        )
+            site, core, bias=bias, heads=heads, output_gate=output_gate, qk_norm=qk_norm,
+            joint_qk_norm=joint_qk_norm,
+        )  # fmt: skip

@@ -244,6 +244,24 @@ def zamba2(block: Any, layer: Any) -> None:
         copy(own, other)
 
 
+def olmo_hybrid(block: Any, layer: Any) -> None:
+    swiglu(block, layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
+    if hasattr(layer, "self_attn"):
+        copy(block.mixer_norm, layer.post_attention_layernorm)
+        copy(block.network_norm, layer.post_feedforward_layernorm)
+        projections(block.mixer, layer.self_attn, norms=True)
+        return
+    copy(block.mixer_norm, layer.input_layernorm)
+    copy(block.network_norm, layer.post_attention_layernorm)
+    mixer, peer = block.mixer, layer.linear_attn
+    for own, other in {
+        "q_proj": peer.q_proj, "k_proj": peer.k_proj, "v_proj": peer.v_proj,
+        "gate_proj": peer.g_proj, "decay_map": peer.a_proj, "beta_map": peer.b_proj,
+    }.items():  # fmt: skip
+        copy(getattr(mixer, own), other)
+    gated(mixer, peer)
+
+
 USUAL = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4,
     "num_key_value_heads": 2, "pad_token_id": None,
@@ -315,6 +333,15 @@ SOURCES = {
         ("model.backbone.depth=6", "model.layers=LLHLLH", "model.layer_options.L.states=8",
          "model.layer_options.H.adapter_rank=3", "model.backbone.feed_forward_width=128"),
         zamba2,
+    ),
+    "olmo_hybrid": Source(
+        "olmo_hybrid", "OlmoHybrid",
+        {**USUAL, "num_hidden_layers": 8, "linear_num_key_heads": 4, "linear_num_value_heads": 4,
+         "linear_key_head_dim": 6, "linear_value_head_dim": 12,
+            "rope_parameters": {"rope_type": "default", "rope_theta": None}},
+        ("model.backbone.depth=8", GROUPED,
+         "model.layer_options.gated_delta_net.backbone.head_width=6"),
+        olmo_hybrid,
     ),
 }  # fmt: skip
 
@@ -425,6 +452,7 @@ LISTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
         {"full_attention"},
     ),
     "glm5_next": ("glm5_next", "Glm5NextTextConfig", {}, {"indexed_attention"}),
+    "olmo_hybrid": ("olmo_hybrid", "OlmoHybridConfig", {}, {"full_attention"}),
     "jamba": ("jamba", "JambaConfig", {}, {"full_attention"}),
     "bailing": ("bailing_hybrid", "BailingHybridConfig", {}, {"full_attention"}),
     "mimo_v2": ("mimo_v2_flash", "MiMoV2FlashConfig", {}, {"full_attention"}),

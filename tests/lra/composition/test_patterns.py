@@ -14,6 +14,7 @@ from lra.models.backbone.config import Head, TaskFacts
 ATTENTION: dict[str, tuple[int, set[int]]] = {
     "qwen3_next": (48, {*range(3, 48, 4)}),
     "qwen3_5": (32, {*range(3, 32, 4)}),
+    "olmo_hybrid": (32, {*range(3, 32, 4)}),
     "qwen4_exp": (40, {*range(3, 40, 4)}),
     "kimi_linear": (27, {3, 7, 11, 15, 19, 23, 26}),
     "kimi_k3": (93, {*range(3, 92, 4), 92}),
