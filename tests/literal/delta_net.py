@@ -86,4 +86,6 @@ def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
             outputs.append((seen @ q[:, t, :, :, None])[..., 0])
         return torch.stack(outputs, 2)
 
-    return gated(mixer, joined(normed(both_ends(read, x, case), mixer.norm.weight, 1e-5)), x)
+    return gated(
+        mixer, joined(normed(both_ends(read, x, case), mixer.norm.weight, mixer.norm.epsilon)), x
+    )

@@ -13,4 +13,22 @@ GRIDS = [
         "masks": ["", "keep", "document"],
     },
     {**USUAL, "key_value_heads": [2], "masks": ["source"]},
+    {
+        **USUAL,
+        "key_value_heads": [2],
+        "causal": [False, True],
+        "positions": ["none", "rotary"],
+        "output_gate": [False, True],
+        "qk_norm": [False, True],
+        "masks": ["", "keep"],
+    },
+    {**USUAL, "key_value_heads": [2], "positions": ["none", "rotary"], "joint_qk_norm": [True]},
+    {
+        **USUAL,
+        "key_value_heads": [2],
+        "positions": ["rotary"],
+        "rotary_share": [None, 0.5],
+        "rotary_base": [None, 100.0],
+        "masks": ["", "keep", "start"],
+    },
 ]

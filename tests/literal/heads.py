@@ -31,13 +31,24 @@ def normed(
 
 
 def rotated(
-    x: Float[Tensor, "b h l k"], start: Int[Tensor, " b"] | None = None
+    x: Float[Tensor, "b h l k"],
+    start: Int[Tensor, " b"] | None = None,
+    base: float | None = None,
+    share: float | None = None,
 ) -> Float[Tensor, "b h l k"]:
-    """Turn channels c and c + k / 2 of a token together, by its position over 10000^(2 c / k)."""
+    """Turn channels c and c + k / 2 of a token together, by its position over base^(2 c / k).
+
+    The base is 10,000 if it is None; with a share, only the first channels turn.
+    """
+    if share is not None:
+        first = 2 * int(share * x.shape[-1] / 2)
+        return torch.cat((rotated(x[..., :first], start, base), x[..., first:]), -1)
     half = x.shape[-1] // 2
     place = torch.arange(x.shape[2], dtype=torch.float64)
     place = place if start is None else start[:, None, None] + place
-    angle = place[..., None] * 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = place[..., None] * (base or 10_000.0) ** (
+        -torch.arange(half, dtype=torch.float64) / half
+    )
     turned = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.ones_like(angle), angle)
     return torch.cat((turned.real, turned.imag), -1)
 
@@ -63,14 +74,17 @@ def projected(mixer: Any, x: Float[Tensor, "b l d"], case: Any) -> list[Tensor]:
     source = x if case.source is None else case.source
     widths = mixer.key_width, mixer.key_width, mixer.head_width
     layers = (mixer.q_proj, x), (mixer.k_proj, source), (mixer.v_proj, source)
-    q, k, v = (
-        split(layer(given), layer.out_features // width)
-        for (layer, given), width in zip(layers, widths, strict=True)
-    )
-    if mixer.q_norm is not None:
+    joint = getattr(mixer, "joint_norm", False)
+    maps = [layer(given) for layer, given in layers]
+    if joint:
+        maps[0] = normed(maps[0], mixer.q_norm.weight, 1e-6)
+        maps[1] = normed(maps[1], mixer.k_norm.weight, 1e-6)
+    q, k, v = (split(y, y.shape[-1] // width) for y, width in zip(maps, widths, strict=True))
+    if mixer.q_norm is not None and not joint:
         q, k = normed(q, mixer.q_norm.weight, 1e-6), normed(k, mixer.k_norm.weight, 1e-6)
     if case.positions == "rotary":
-        q, k = rotated(q, case.start), rotated(k, case.start)
+        turn = case.start, case.rotary_base, case.rotary_share
+        q, k = rotated(q, *turn), rotated(k, *turn)
     return [q, *(each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))]
 
 

@@ -13,6 +13,7 @@ GRIDS = [
     {"causal": [True, False], "chunk": [8], "length": [1, 8, 21], "bound": [None, -5.0],
      "negative_eigenvalues": [False, True], "gate_rank": [None, 3], "convolution": [4, None],
      "bias": [False, True], "small": [False, True]},
+    {"causal": [True], "chunk": [8], "length": [21], "gate_bias": [False]},
 ]  # fmt: skip
 
 

@@ -26,6 +26,8 @@ KEPT = {
 GRIDS = [
     {**KEPT, "positions": ["rotary"], "rotary_width": [None, 4]},
     {**KEPT, "positions": ["none", "alibi"]},
+    {**KEPT, "positions": ["none"], "unrotated": [True], "rotary_width": [None, 4]},
+    {"causal": [True], "positions": ["rotary"], "rotary_base": [100.0], "masks": ["", "keep"]},
 ]
 
 
@@ -40,9 +42,10 @@ def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
         asked = mixer.q_up(normed(asked, mixer.q_norm.weight, 1e-6))
     q = split(asked, mixer.heads)
     k, v = (split(c @ up.weight.mT, mixer.heads) for up in (mixer.k_up, mixer.v_up))
-    if mixer.rotary_width:
-        shared = rotated(shared)
-        q = torch.cat((q[..., :width], rotated(q[..., width:])), -1)
+    if case.positions == "rotary":
+        shared = rotated(shared, None, case.rotary_base)
+        turned = rotated(q[..., width:], None, case.rotary_base)
+        q = torch.cat((q[..., :width], turned), -1)
     k = torch.cat((k, shared.expand(-1, mixer.heads, -1, -1)), -1)
     low = lowered(case, mixer.heads, x.shape[1])
     o = attention_in_sight(q, k, v, in_sight(case, x.shape[1]), low)

@@ -14,6 +14,7 @@ USUAL = {"heads": [4], "causal": [True], "chunk": [8], "states": [5, 1], "expans
          "small": [False, True]}  # fmt: skip
 GRIDS = [
     {**USUAL, "groups": [1, 2]},
+    {**USUAL, "small": [False], "output_norm": [False]},
     {**USUAL, "log_linear": [True]},
     {**USUAL, "causal": [False], "quasi_separable": [True], "convolution": [7, None],
      "length": [1, 11]},
@@ -73,4 +74,5 @@ def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
         state = torch.zeros(len(x), 4, case.states, v.shape[-1], dtype=x.dtype)
         o, _ = decayed_product(read, write, inputs, g, state=state)
     o = (o + mixer.skip[:, None, None] * v).transpose(1, 2).flatten(2)
-    return mixer.out_proj(normed(o * F.silu(mixer.gate_proj(x)), mixer.norm.weight, 1e-5))
+    gated = o * F.silu(mixer.gate_proj(x))
+    return mixer.out_proj(normed(gated, mixer.norm.weight, 1e-5) if case.output_norm else gated)

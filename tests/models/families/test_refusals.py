@@ -127,6 +127,11 @@ REFUSED = {
             {"key_value_heads": 12},
             "key_value_heads must divide .*: got key_value_heads=12, heads=6",
         ),
+        ({"qk_norm": True, "joint_qk_norm": True}, "got both; set one of them to false"),
+        (
+            {"positions": Positions.rotary, "rotary_share": 0.2},
+            "rotary_share=0.2 of a head of 4 channels is less than one pair",
+        ),
     ],
     "h_transformer": [
         ({"block": 0}, "even and at least 2: got 0; use"),
@@ -165,6 +170,7 @@ REFUSED = {
         ({"kv_width": 0}, "kv_width must be at least 1, or null: got 0"),
         ({"query_width": 0}, "query_width must be at least 1, or null: got 0"),
         ({"rotary_width": 3}, "rotary_width must be even and at least 2, .*: got 3"),
+        ({"unrotated": True}, "unrotated=true is for models without rotary positions"),
     ],
     "light_conv": [
         ({"kernel": [0]}, "kernel is the number of positions"),
