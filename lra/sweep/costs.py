@@ -17,7 +17,7 @@ import torch
 
 from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
-from lra.models.backbone.config import TOKEN_HEADS, Head
+from lra.models.backbone.config import TOKEN_HEADS, Head, Residual
 from lra.models.backbone.generation import begin, next_logits
 from lra.models.backbone.model import Backbone, TaskFacts
 from lra.models.contract.trace import Operator, Trace, Tracer
@@ -296,7 +296,7 @@ def cost_of(numbers: Sequence[float]) -> PassCost:
 
 def _has_equal_layers(run: Run, name: str) -> bool:
     """Return whether all layers of a model, or of the reference `name`, do the same work."""
-    if run.backbone.layer_groups is not None:
+    if run.backbone.layer_groups is not None or run.backbone.residual == Residual.attention:
         return False
     if name != OWN:
         return True

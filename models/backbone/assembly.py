@@ -32,6 +32,7 @@ from lra.models.backbone.config import (
     StreamsOut,
     TaskFacts,
 )
+from lra.models.backbone.depth_attention import AttentionStack, DepthBlock
 from lra.models.backbone.heads import (
     AdaptiveHead,
     Classifier,
@@ -106,6 +107,7 @@ BLOCKS: Mapping[Residual, type[TransformerBlock]] = {
     Residual.none: PlainBlock,
     Residual.output_norm: OutputNormBlock,
     Residual.sandwich: SandwichBlock,
+    Residual.attention: DepthBlock,
 }
 """Class of a block for each `residual`; for all others it is TransformerBlock."""
 
@@ -166,6 +168,8 @@ def stack_of(
         cut = Cut(config.block_layers, cls, config.pool_query_only, config.pool_mode, per_token)
         pooled_kind = PostNormPooledStack if post else PooledStack
         kind = partial(pooled_kind, cut=cut, inside=config.positions in INSIDE)
+    if config.residual == Residual.attention:
+        kind = partial(AttentionStack, size=config.residual_block)
     stack = kind(
         blocks, width=config.width, checkpointing=config.activation_checkpointing,
         zeroed=zeroed, norm=config.norm, norm_epsilon=config.norm_epsilon,

@@ -42,6 +42,9 @@ class Residual(StrEnum):
     closes the stack."""
     reversible = auto()
     """Two streams, each changed by a function of the other: no layer stores activations."""
+    attention = auto()
+    """mixer(LN x), then network(LN x), where x is a mean of the embedding and all earlier outputs
+    with learned weights (attention over depth, arXiv:2603.15031); a norm closes the stack."""
 
 
 class StreamsOut(StrEnum):

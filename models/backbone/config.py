@@ -84,13 +84,15 @@ class BackboneConfig:
     the mixer), B (on its queries, keys and values), C (before the feed-forward network) and D (on
     its wide vector), as in ABCD (arXiv:2512.17351); empty: none."""
     residual: Residual = Residual.pre_norm
+    residual_block: int = 1
+    """Mixers and networks in a row whose outputs are summed to one source of residual=attention."""
     norm: NormKind = NormKind.layer
     """Kind of norm in the stack."""
     norm_epsilon: float = NORM_EPSILON
     """Number that every norm of the stack adds to the variance."""
     stack_norm: bool = True
-    """Whether there is a norm after the last layer (pre_norm) or before the first (post_norm);
-    reversible stacks always have the last one."""
+    """Whether there is a norm after the last layer (pre_norm, attention) or before the first
+    (post_norm); reversible stacks always have the last one."""
     reversible_output: StreamsOut = StreamsOut.mean
     """How a reversible stack joins its streams (only residual=reversible)."""
     positions: Positions = Positions.learned
@@ -167,7 +169,7 @@ class BackboneConfig:
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
                      "feed_forward_chunks", "feed_forward_groups", "head_hidden_width", "memory",
                      "pool_blocks", "evaluation_memory", "relative_distance",
-                     "embedding_width"):  # fmt: skip
+                     "embedding_width", "residual_block"):  # fmt: skip
             check_least(1, **{name: getattr(self, name)})
         check_least(0, decoder_depth=self.decoder_depth)
         if self.head_hidden_layers not in (0, 1, 2):
@@ -266,6 +268,16 @@ class BackboneConfig:
                 "residual=reversible stores no activations, so activation_checkpointing has "
                 "nothing to save: set activation_checkpointing=false"
             )
+        conflicts = {
+            "activation_checkpointing": False, "pool_blocks": 1, "decoder_depth": 0
+        }  # fmt: skip
+        for name, wanted in conflicts.items() if self.residual == Residual.attention else ():
+            if (value := getattr(self, name)) != wanted:
+                raise ValueError(
+                    "residual=attention reads the outputs of all earlier layers of one stack at "
+                    f"full length: got {name}={format_value(value)}; set it to "
+                    f"{format_value(wanted)}, or residual=pre_norm"
+                )
         if self.residual == Residual.reversible and self.feed_forward == FeedForward.none:
             raise ValueError(
                 "residual=reversible needs a feed-forward network, because the mixer updates only "
@@ -338,6 +350,7 @@ NEEDS = (
         feed_forward=tuple(each for each in FeedForward if each != FeedForward.none),
     ),
     Need("reversible_output", residual=Residual.reversible),
+    Need("residual_block", residual=Residual.attention),
     Need("stack_norm", residual=tuple(each for each in Residual if each != Residual.reversible)),
     Need(
         "norm", "norm_epsilon", words="residual=pre_norm or stack_norm=true",
