@@ -45,16 +45,18 @@ def delta_product(
     u: Float[Tensor, "b h l k"] | None = None,
     state: Float[Tensor, "b h k v"],
     keep: Bool[Tensor, "b l"] | None = None,
+    early: bool = False,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
     """S = exp(g_t) S_(t-1), S_t = S + w_t (v_t - S^T k_t)^T, o_t = S_t^T q_t.
 
-    With u, S_t = S - w_t (S^T k_t)^T + u_t v_t^T. Padding leaves S as it was.
+    With u, S_t = S - w_t (S^T k_t)^T + u_t v_t^T; `early`, k_t reads S_(t-1) instead of S. Padding
+    leaves S as it was.
     """
     outputs = []
     for t in range(q.shape[2]):
         decay = g[:, :, t, None] if g.ndim == 3 else g[:, :, t]
         decayed = decay.exp()[..., None] * state
-        read = torch.einsum("bhk,bhkv->bhv", k[:, :, t], decayed)
+        read = torch.einsum("bhk,bhkv->bhv", k[:, :, t], state if early else decayed)
         error = v[:, :, t] - read if u is None else -read
         after = decayed + w[:, :, t, :, None] * error[:, :, None]
         if u is not None:

@@ -4,6 +4,7 @@
 
 k_t is where a token reads what the decayed state holds, w_t where it writes the error: beta_t k_t
 in delta rules, whose keys have length 1. D_t = exp(g_t): one number, or one for each key channel.
+With `early`, k_t^T S_(t-1) takes the place of k_t^T D_t S_(t-1): tokens read before they decay.
 With u_t, values are added by keys of their own, the generalised delta rule of RWKV-7:
 
     S_t = D_t S_(t-1) - w_t (k_t^T D_t S_(t-1))^T + u_t v_t^T
@@ -17,19 +18,22 @@ The triangle is solved for v and for k e^G at once in all chunks; from chunk to 
 product of k x k by k x v numbers. Backward solves the transposed triangle. The gradient of g adds
 up what crosses a token, as in `decayed_product`, q and k reading what w writes. With u there are
 tables of k and of q with it too, K and R; the triangle is then solved for -K v in place of v, and
-outputs and states gain R v and (u e^(G_C - G))^T v.
+outputs and states gain R v and (u e^(G_C - G))^T v. With `early`, row i of P, K and k e^G is that
+of token i - 1 with the key of token i.
 
 Cost       per token and head, forward: C (2 k + 3 (k + v) / 2) + 3 k (k + v) operations, and C (2 k
            + v) + k v more with u; the double of it backward and forward once more; autograd keeps
            q, k, w, u, v, g and a state for each block of chunks. State: k v numbers.
 """
 
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from lra.models.ops.gated.blockwise import (
     blocks_backward,
@@ -60,6 +64,7 @@ class _DeltaChunks(NamedTuple):
 
     q: Float[Tensor, "bhn c k"]
     k: Float[Tensor, "bhn c k"]
+    """With `early`, those of the next tokens."""
     w: Float[Tensor, "bhn c k"]
     decays: Decays
     additions: "_Additions | None"
@@ -81,29 +86,41 @@ class _DeltaChunks(NamedTuple):
 
 
 def _delta_chunks(
-    inputs: tuple[Tensor, ...], rows: slice, chunk: int, state: Float[Tensor, "b h k v"]
+    inputs: tuple[Tensor, ...],
+    rows: slice,
+    chunk: int,
+    state: Float[Tensor, "b h k v"],
+    *,
+    early: bool,
 ) -> _DeltaChunks:
     """Return the chunks of the tokens `rows` of `inputs`, q, k, w, [u,] v and g, after `state`.
 
     The triangle (1 + P) is solved for v and k e^G at once. That gives the errors r, and the states
-    S' = moves S + gained before each chunk.
+    S' = moves S + gained before each chunk. With `early`, tokens read before they decay the state.
     """
     q, k, w, *u, v, g = (
         x[:, :, rows].to(state.dtype).reshape(-1, chunk, *x.shape[3:]) for x in inputs
     )
-    chunk_decays, additions, wanted = decays(g), None, v
+    chunk_decays, additions, wanted, first = decays(g), None, v, k[:, :1]
+    if early:
+        k = _of_next(k)
+    starts = k * chunk_decays.from_start
+    if early:
+        starts = torch.cat((first, starts[:, :-1]), 1)
+
+    def seen(written: Float[Tensor, "bhn c k"]) -> Float[Tensor, "bhn c c"]:
+        table = chunk_decays.weights(k, written)
+        return F.pad(table[:, :-1], (0, 0, 1, 0)) if early else table.tril(-1)
+
     if u:
-        u_by_key = chunk_decays.weights(k, u[0]).tril(-1)
+        u_by_key = seen(u[0])
         additions = _Additions(
             u[0], v, u_by_key, chunk_decays.weights(q, u[0]), u[0] * chunk_decays.to_end
         )
         wanted = torch.bmm(u_by_key, v).neg_()  # -K v in place of v
-    triangle = chunk_decays.weights(k, w).tril(-1)  # P
+    triangle = seen(w)  # P
     solved = torch.linalg.solve_triangular(
-        triangle,
-        torch.cat((wanted, k * chunk_decays.from_start), 2),
-        upper=False,
-        unitriangular=True,
+        triangle, torch.cat((wanted, starts), 2), upper=False, unitriangular=True
     )
     solved_values, solved_keys = solved.split((v.shape[2], k.shape[2]), 2)
     table = chunk_decays.weights(q, w)  # Q
@@ -121,6 +138,11 @@ def _delta_chunks(
     return _DeltaChunks(
         q, k, w, chunk_decays, additions, triangle, table, errors, ends, reads, moves, states, last
     )
+
+
+def _of_next(x: Float[Tensor, "bhn c j"]) -> Float[Tensor, "bhn c j"]:
+    """Return the row of the next token for each token of a chunk, and zeros for the last."""
+    return F.pad(x[:, 1:], (0, 0, 0, 1))
 
 
 def _scan_chunks(
@@ -153,25 +175,33 @@ def _read_outputs(block: _DeltaChunks) -> Float[Tensor, "bhn c v"]:
 
 
 class _DeltaProduct(torch.autograd.Function):
-    """`apply(state, chunk, q, k, w, [u,] v, g)`: blocks forward, then backward from the last."""
+    """`apply(state, chunk, early, q, k, w, [u,] v, g)`: forward, then backward from the end."""
 
     @staticmethod
-    def forward(ctx: Any, state: Tensor, chunk: int, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, state: Tensor, chunk: int, early: bool, *inputs: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return the outputs and the last state; `inputs` are q, k, w, [u,] v and g."""
-        q = inputs[0]
+        q, ctx.early = inputs[0], early
         spans = cuts(q, chunk, _count_values(inputs, chunk))
-        return blocks_forward(ctx, inputs, state, spans, _delta_chunks, _read_outputs)
+        chunks = partial(_delta_chunks, early=early)
+        return blocks_forward(ctx, inputs, state, spans, chunks, _read_outputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the first state and of each input."""
-        gradients, dstate = blocks_backward(ctx, do, dstate, _delta_chunks, _pull_block)
-        return dstate, None, *gradients
+        chunks, pull = (partial(part, early=ctx.early) for part in (_delta_chunks, _pull_block))
+        gradients, dstate = blocks_backward(ctx, do, dstate, chunks, pull)
+        return dstate, None, None, *gradients
 
 
 def _pull_block(
-    block: _DeltaChunks, do: Float[Tensor, "bhn c v"], dlast: Float[Tensor, "b h k v"]
+    block: _DeltaChunks,
+    do: Float[Tensor, "bhn c v"],
+    dlast: Float[Tensor, "b h k v"],
+    *,
+    early: bool,
 ) -> list[Tensor]:
     """Return the gradients of q, k, w, [u,] v, g, and of the state before the block."""
     q, k, w, chunk_decays, r = block.q, block.k, block.w, block.decays, block.errors
@@ -181,9 +211,11 @@ def _pull_block(
     dends, states = dafter.flatten(0, 2), block.states.flatten(0, 2)
     dr = torch.baddbmm(torch.bmm(block.ends, dends), block.table.mT, do)
     dv = torch.linalg.solve_triangular(block.triangle.mT, dr, upper=True, unitriangular=True)
+    dstarts = torch.bmm(dv, states.mT)
+    dreads = _of_next(dstarts) if early else dstarts
     readers = [
         Operand(q, torch.bmm(do, states.mT).mul_(chunk_decays.from_start)),
-        Operand(k, torch.bmm(dv, states.mT).mul_(chunk_decays.from_start).neg_()),
+        Operand(k, dreads.mul_(chunk_decays.from_start).neg_()),
     ]
     writers = [Operand(w, torch.bmm(r, dends.mT).mul_(chunk_decays.to_end))]
     query_pairs = [WeighedPairs(block.table, torch.bmm(do, r.mT))]
@@ -195,8 +227,12 @@ def _pull_block(
         key_pairs.append(WeighedPairs(additions.seen, torch.bmm(dv, v.mT).tril(-1).neg_()))
         dv = torch.bmm(additions.seen.mT, dv).neg_()
         dv.baddbmm_(additions.table.mT, do).baddbmm_(additions.ends, dends)
+    if early:  # pairs and gradients are those of the keys that `_of_next` has shifted
+        key_pairs = [WeighedPairs(*map(_of_next, table)) for table in key_pairs]
     across = (states * dends).sum(-1) * chunk_decays.from_start[:, -1]
     (dq, dk), written, dg = chunk_decays.pull([query_pairs, key_pairs], readers, writers, across)
+    if early:
+        dk = torch.cat((-dstarts[:, :1], dk[:, :-1]), 1)
     return [dq, dk, *written, dv, cast(Tensor, dg), dfirst]
 
 
@@ -221,6 +257,7 @@ def delta_product(
     state: Float[Tensor, "b h k v"] | None = None,
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
+    early: bool = False,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
     """Return o_t = S_t^T q_t, S_t = D_t S_(t-1) + w_t (v_t - k_t^T D_t S_(t-1))^T, and the last S.
 
@@ -238,10 +275,11 @@ def delta_product(
         state: The state after earlier tokens; None: there are none. It is float32 at least.
         chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
         keep: False for padding, which leaves the state as it was.
+        early: Whether a token reads by k before it decays the state: k_t^T S_(t-1).
     """
     state = first_state(q, v, state)
     written = (k, w, v) if u is None else (k, w, u, v)
     inputs = (q, *(without_padding(x, keep) for x in written), decays_of_tokens(g, keep))
     return _DeltaProduct.apply(  # type: ignore[no-untyped-call,no-any-return]
-        state, min(chunk, q.shape[2]), *inputs
+        state, min(chunk, q.shape[2]), early, *inputs
     )

@@ -9,13 +9,15 @@ from torch.nn import functional as F
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.pairs import decays
-from tests.attention import Largest, drawn
+from tests.attention import Largest, compare, drawn, joined
+from tests.literal import gated
 
 GATES = pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
 PRODUCTS = {
     "after": decayed_product,
     "before": partial(decayed_product, reads=Reads.before),
     "delta": delta_product,
+    "early": partial(delta_product, early=True),
     "added": lambda q, k, w, u, *rest, **facts: delta_product(q, k, w, *rest, u=u, **facts),
 }
 RULES = pytest.mark.parametrize("rule", PRODUCTS)
@@ -27,7 +29,7 @@ def inputs(length, *, rule, vector, strength=1.0, k=3, v=5):
     q, key, value = (drawn(*shape, width, seed=seed) for seed, width in ((1, k), (2, k), (3, v)))
     g = -strength * drawn(*shape, *([k] if vector else []), seed=4).abs()
     keys = [key]
-    if rule in {"delta", "added"}:
+    if rule in {"delta", "early", "added"}:
         key = F.normalize(key, dim=-1)
         keys = [key, 2 * drawn(*shape, 1, seed=6).sigmoid() * key]
     if rule == "added":
@@ -89,3 +91,31 @@ def test_scalar_decays_by_blocks_are_those_of_all_pairs(length):
             torch.testing.assert_close(found[:, i, j], wanted, atol=1e-15, rtol=1e-14)
     narrow = decays(g.float()).weights(ones.float(), ones.float())
     torch.testing.assert_close(narrow.double(), found, atol=1e-6, rtol=1e-6)
+
+
+@GATES
+@pytest.mark.parametrize("added", [False, True], ids=["error", "added"])
+@pytest.mark.parametrize("pieces", [[21], [1, 8, 2, 10], [1] * 21])
+def test_a_token_may_read_before_it_decays_the_state(added, vector, pieces):
+    """Also one that forgets all, and in pieces: a chunk's first token reads the state before it."""
+    *streams, v, g, state = inputs(21, rule="added" if added else "delta", vector=vector)
+    g[:, 0, 5], g[0, 1, 16] = -torch.inf, -900.0
+    u = {"u": streams.pop()} if added else {}
+    leaves = [x.requires_grad_() for x in (*streams, *u.values(), v, g, state)]
+    keep = torch.ones(2, 21, dtype=torch.bool)
+    keep[1, 6:9] = False
+    literal = gated.delta_product(*streams, v, g, **u, state=state, keep=keep, early=True)
+    outputs, after = [], state
+    for rows in torch.arange(21).split(pieces):
+        parts = (x[:, :, rows] for x in (*streams, v, g))
+        more = {name: x[:, :, rows] for name, x in u.items()}
+        o, after = delta_product(
+            *parts, **more, state=after, chunk=8, keep=keep[:, rows], early=True
+        )
+        outputs.append(o)
+    real = keep[:, None, :, None]
+    found, wanted = (
+        joined(torch.cat(outputs, 2) * real, after),
+        joined(literal[0] * real, literal[1]),
+    )
+    compare(found, wanted, leaves, atol=1e-10)
