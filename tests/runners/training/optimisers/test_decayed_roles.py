@@ -139,7 +139,8 @@ OF_SCORES_AND_TABLES = (
 )  # fmt: skip
 """Modules whose vectors are added to scores or looked up."""
 OF_NO_MEMORY = {
-    "CompressiveTransformer.compressor.layers.0.bias", "KimiDelta.gate_up.bias",
+    "CompressiveTransformer.compressor.layers.0.bias", "GatedDeltaNet2.gate_up.bias",
+    "KimiDelta.gate_up.bias",
     "Longformer.key_global.bias", "Longformer.query_global.bias", "Longformer.value_global.bias",
     "MultiresConv.high", "MultiresConv.low", "MultiresConv.weights", "SGConv.kernel.parts",
     "Sinkhorn.sort_bias", "Sinkhorn.sort_in.bias", "Synthesizer.alpha", "Synthesizer.dense_bias",
