@@ -1,7 +1,5 @@
 """What families are not built with, and what they say: a value seen, a value wanted, a way out."""
 
-import math
-
 import pytest
 
 from lra.models.mixer import Layout, Positions, Unsupported
@@ -267,7 +265,7 @@ REFUSED = {
         ({"groups": 3}, "groups, .* must divide heads: got groups=3, heads=4"),
         ({"decay": "relu"}, "decay: got 'relu'; wanted one of tail, softplus"),
         ({"rotary_share": 1.5}, "between 2 / states and 1: got rotary_share=1.5, states=128"),
-        ({"rotary_share": math.nan}, "between 2 / states and 1: got rotary_share=nan"),
+        ({"rotary_share": float("nan")}, "between 2 / states and 1: got rotary_share=nan"),
         ({"states": 3}, "be 0, or lie between 2 / states and 1: got rotary_share=0.5, states=3"),
         ({"step_min": 0.2}, "step_min at most step_max: got step_min=0.2"),
     ],
