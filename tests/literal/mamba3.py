@@ -17,7 +17,7 @@ GRIDS = [
     {**USUAL, "causal": [True, False], "length": [13], "masks": ["keep", "document",
                                                                  "keep document"]},
     {"heads": [2], "chunk": [64], "states": [4], "causal": [True], "length": [150],
-     "rank": [1, 2]},
+     "rank": [1, 2], "rotary_share": [0.5, 0.0]},
 ]  # fmt: skip
 
 

@@ -66,8 +66,8 @@ def sums_of_turns(
     length = x.shape[2]
     if length <= TOKENS:
         return x.cumsum(2) + first[:, :, None]
-    padded = F.pad(x, (0, 0, 0, -length % TOKENS))
-    sums = padded.reshape(*x.shape[:2], -1, TOKENS, x.shape[3]).cumsum(3)
+    padded, blocks = F.pad(x, (0, 0, 0, -length % TOKENS)), -(-length // TOKENS)
+    sums = padded.reshape(*x.shape[:2], blocks, TOKENS, x.shape[3]).cumsum(3)
     ends = sums_of_turns(sums[:, :, :-1, -1].remainder(2), first)
     starts = torch.cat((first[:, :, None], ends), 2).remainder(2)
     return (sums + starts[:, :, :, None]).flatten(2, 3)[:, :, :length]
