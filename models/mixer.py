@@ -603,6 +603,15 @@ class TrainsAlone(Protocol):
 
 
 @runtime_checkable
+class Recalls(Protocol):
+    """A mixer whose queries read what an index chooses."""
+
+    def recalled(self, x: Float[Tensor, "b l d"], layout: Layout) -> Any:
+        """Return shares of exact attention, as `lra.models.ops.sparse.index_recall.Recall`."""
+        ...
+
+
+@runtime_checkable
 class AfterStep(Protocol):
     """A module that changes after a step, for example by clamping or redrawing."""
 

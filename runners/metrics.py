@@ -90,6 +90,11 @@ METRICS: dict[str, Metric] = {
         "measure, layer and head (labels)"),
     "occlusion_agreement": _metric("fraction", None, "fraction of answers that stay the same if "
         "all tokens farther away than W tokens are hidden; the label within is W"),
+    "index_recall": _metric("fraction", True, "exact attention to what an index chooses, divided "
+        "by that to as many keys with the most attention, of queries that have a choice; label "
+        "length: a query has at most so many tokens up to itself, and more than half of them"),
+    "index_mass": _metric("fraction", True, "exact attention to what an index chooses, of queries "
+        "that have a choice (labels as of index_recall)"),
     "attention_mass": _metric("fraction", None, "fraction of all attention that goes to one region "
         "of keys (a segment or memory) or one bucket of ages in it; labels region, bucket, layer"),
     "attention_mass_error": _metric("fraction", None, "standard error of attention_mass, computed "

@@ -49,9 +49,11 @@ from lra.models.mixer import (
 from lra.models.multi_head import Core, HeadCounts, MultiHead
 from lra.models.ops.exact import ExactCore, refuse_in_stream, sdpa
 from lra.models.ops.sparse import block_table
+from lra.models.ops.sparse.block_table import BlockTable
 from lra.models.ops.sparse.chosen_blocks import chosen_attention
 from lra.models.ops.sparse.chosen_tokens import chosen_tokens
 from lra.models.ops.sparse.index_loss import index_loss
+from lra.models.ops.sparse.index_recall import Recall, recall_of_choice
 from lra.models.ops.sparse.index_scorer import BLOCKS, IndexForm, IndexScorer, block_starts
 from lra.models.ops.sparse.index_scores import BlockRule, chosen_by_index
 from lra.models.positions import position_ids
@@ -178,9 +180,8 @@ class Indexed(MultiHead):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`, and add the loss of the index in training."""
-        x, length, causal = flow.x, flow.x.shape[1], self.traits.causal
-        if layout.keep is not None:
-            x = layout.blanked(x)
+        x, causal = layout.blanked(flow.x), self.traits.causal
+        length = x.shape[1]
         q, k, v = self.project(x, layout)
         learns, alone = self.training and self.penalty > 0, self.training and self.alone == "index"
         exact = flow.state is None and (alone or self.budget >= length)
@@ -190,7 +191,7 @@ class Indexed(MultiHead):
         reading = self.index.read(x.detach(), ids)
         state: State = None
         if flow.state is None:
-            table = block_table.laid_out(layout, length, self.block, causal=causal, like=x)
+            table = self.table(x, layout)
             keys, values, tokens = (table.contents(y) for y in (k, v, reading.tokens))
         else:
             refuse_in_stream(layout)
@@ -204,8 +205,7 @@ class Indexed(MultiHead):
             tokens = new.keys.to(reading.tokens.dtype)
         starts = block_starts(table, ids, continued=flow.state is not None)
         index = self.index.index(reading, tokens, table, starts)
-        top = table.block_count if alone else self.budget // self.block
-        rule = BlockRule(table, top, causal, self.whole, self.local)
+        rule = self.rule(table, all_blocks=alone)
         chosen: Tensor | None = None
         masses: Tensor | None = None
         rate = self.core.rate()
@@ -225,6 +225,25 @@ class Indexed(MultiHead):
             )  # fmt: skip
             flow = flow.add_penalty("index", self.penalty * loss)
         return flow
+
+    def table(self, x: Float[Tensor, "b l d"], layout: Layout) -> BlockTable:
+        """Return the blocks of the tokens `x`."""
+        causal = self.traits.causal
+        return block_table.laid_out(layout, x.shape[1], self.block, causal=causal, like=x)
+
+    def rule(self, table: BlockTable, *, all_blocks: bool = False) -> BlockRule:
+        """Return how queries choose blocks of `table`."""
+        top = table.block_count if all_blocks else self.budget // self.block
+        return BlockRule(table, top, self.traits.causal, self.whole, self.local)
+
+    def recalled(self, x: Float[Tensor, "b l d"], layout: Layout) -> Recall:
+        """Return how much attention the chosen tokens get; see `lra.models.mixer.Recalls`."""
+        q, k, _ = self.project(layout.blanked(x), layout)
+        ids, table = position_ids(x.shape[1], layout.start, x), self.table(x, layout)
+        reading = self.index.read(layout.blanked(x), ids)
+        slots, starts = table.contents(reading.tokens), block_starts(table, ids, continued=False)
+        index = self.index.index(reading, slots, table, starts)
+        return recall_of_choice(index, self.rule(table), q, table.contents(k))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return an empty memory: keys, values, number of tokens, and keys of the index."""

@@ -172,3 +172,28 @@ def test_scores_of_zero_are_ties_that_the_nearer_token_wins():
     near = (place <= place[:, None]) & (place > place[:, None] - 3)
     window = F.scaled_dot_product_attention(q, k, v, near)
     torch.testing.assert_close(mixer(x, Layout()), mixer.merge(window))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_how_much_attention_the_choice_recalls(form):
+    mixer, x = small(form), drawn(1, 19, 16)
+    found = mixer.recalled(x, Layout())
+    q, k, _ = mixer.project(x, Layout())
+    later = torch.ones(19, 19).triu(1).bool()
+    weights = (q @ k.mT / 2).masked_fill(later, -torch.inf).softmax(-1)[0]
+    with torch.no_grad():
+        lists = index_lists(mixer, x, Case(form, 8))
+    for choice, rows in enumerate(lists):
+        mean = weights[choice] if form == "msa" else weights.mean(0)
+        for t in range(19):
+            masses = {}
+            for m in range(t // mixer.block + 1):
+                here = [j for j in range(m * mixer.block, (m + 1) * mixer.block) if j <= t]
+                if form == "msa" or len(here) == mixer.block:
+                    masses[m] = float(mean[t, here].sum().detach())
+            top = 8 // mixer.block
+            best = sum(sorted(masses.values())[-top:])
+            chosen = sum(masses.get(m, 0.0) for m in {j // mixer.block for j in rows[t]})
+            assert float(found.best[0, choice, t]) == pytest.approx(best, abs=1e-12)
+            assert float(found.chosen[0, choice, t]) == pytest.approx(chosen, abs=1e-12)
+            assert bool(found.chose[0, choice, t]) == (len(masses) > top)
