@@ -24,8 +24,9 @@ Published  budget=2048; dsa: index_heads=64 index_width=128; kpool: index_heads=
            attention, and their queries are computed from its compressed ones.
 Differs    Of equal scores, the nearer token or block is chosen. Blocks skip padding, and each
            document starts a new block. Only dsa published its loss, a sum over queries; here it is
-           a mean, and attention to a block is that to its tokens. The bidirectional form, in which
-           all blocks have scores, is an addition of this project.
+           a mean, and attention to a block is that to its tokens. The gate of kpool starts at 0;
+           transformers resets it to 1. The bidirectional form, in which all blocks have scores, is
+           an addition of this project.
 """
 
 from dataclasses import replace

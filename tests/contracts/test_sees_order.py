@@ -17,6 +17,12 @@ VARIANTS = [(name, {}) for name in MIXERS] + [
 SIZES = {
     "big_bird": [{"block": 3}, {"block": 4}],
     "h_transformer": [{"block": 8}, {"block": 12}, {"block": 12, "relative_bias": True}],
+    "indexed": [
+        {"scores": "dsa", "budget": 8},
+        {"scores": "dsa", "budget": 24},
+        {"block": 4, "budget": 8},
+        {"block": 4, "budget": 24},
+    ],
     "linformer": [
         {"projection": projection, "projected_length": [slots]}
         for projection in ("mean_pool", "max_pool", "conv", "learned")

@@ -18,6 +18,14 @@ SIZES = [
     # k v numbers a head, and 3 inputs of the convolutions of q, k and v.
     ("delta_net", {}, None, [D * HEAD, 3 * D, 3 * D, 3 * D]),
     ("gated_delta_net", {}, None, [2 * D * HEAD, 3 * D, 3 * D, 3 * 2 * D]),
+    # Four maps; 4 heads of queries and one of keys, two norms; 64 blocks of 16 hold 999 tokens.
+    ("indexed", {}, 4 * D**2 + 5 * D * HEAD + 2 * HEAD, [D * 1024, D * 1024, 1, HEAD * 1024]),
+    ("indexed", {"scores": "dsa"}, 4 * D**2 + 5 * D * HEAD + 2 * HEAD + 4 * D,
+     [D * 999, D * 999, 1, HEAD * 999]),
+    ("indexed", {"scores": "kpool"}, 4 * D**2 + 6 * D * HEAD + 2 * HEAD + 4 * D + 16 * HEAD,
+     [D * 1024, D * 1024, 1, 2 * HEAD * 1024]),
+    ("indexed", {"scores": "msa", "key_value_heads": 2}, 3 * D**2 + 3 * D * HEAD + 2 * HEAD,
+     [D * 512, D * 512, 1, HEAD * 1024]),
     ("kimi_delta", {}, None, [D * HEAD, 3 * D, 3 * D, 3 * D]),
     # Six maps, four of rank 32, biases of gate and decay, a rate a head, a norm's 32, taps.
     ("gated_delta_net2", {}, 6 * D**2 + 4 * D * HEAD + 2 * D + 4 + HEAD + 12 * D,

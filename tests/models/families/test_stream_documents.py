@@ -11,6 +11,7 @@ from tests.models.families.test_refusals import USUAL, built
 @pytest.mark.parametrize(
     ("family", "message"),
     [
+        ("indexed", "begin each document with an empty state"),
         ("moba", "begin each document with an empty state"),
         ("multires_conv", "pass document=None"),
         ("nsa", "begin each document with an empty state"),
