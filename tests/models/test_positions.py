@@ -10,6 +10,7 @@ from lra.models.positions import (
     Positions,
     alibi_slopes,
     rotate,
+    rotation,
 )
 from tests.attention import Calls
 
@@ -17,6 +18,19 @@ from tests.attention import Calls
 def test_rotation_of_odd_width_is_refused():
     with pytest.raises(ValueError, match="even head width: got 3"):
         rotate(torch.zeros(1, 1, 2, 3))
+
+
+def test_the_base_decides_how_fast_pairs_turn():
+    x = torch.zeros(1, 5, 4, dtype=torch.float64)
+    turn = rotation(x, 4, base=100.0)
+    place = torch.arange(5, dtype=torch.float64)
+    wanted = torch.stack((place, place / 10), -1)[None, None]
+    torch.testing.assert_close(torch.atan2(turn.sin, turn.cos), torch.atan2(*sin_cos(wanted)))
+    assert torch.equal(rotation(x, 4).cos, rotation(x, 4, base=10_000.0).cos)
+
+
+def sin_cos(angle):
+    return angle.sin(), angle.cos()
 
 
 def test_learned_positions_name_their_end():
