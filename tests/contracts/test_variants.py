@@ -29,6 +29,10 @@ VARIANTS = {
     "based": [{"feature_width": 4, "chunk": 13}],
     "big_bird": [{"block": 4, "random_blocks": 1}],
     "collaborative": [{"key_width": 8, "mixing": "normal"}],
+    "compressed": [
+        {"block": 5, "window": 7, "query_width": 3, "output_rank": 5},
+        {"form": "sparse", "block": 4, "window": 5, "top": 3, "index_heads": 3, "index_width": 6},
+    ],
     "compressive_transformer": [{"rate": 2, "compressed": 6, "compression": "mean"}],
     "cosformer": [{"chunk": 4}],
     "delta_net": [

@@ -54,6 +54,7 @@ SMALL: dict[str, Any] = {
     "sparse.block_choice.PASS_ELEMENTS": {"cpu": 1},
     "sparse.block_lists.PASS_ELEMENTS": {"cpu": 4000},
     "sparse.chosen_blocks.PASS_ELEMENTS": {"cpu": 1},
+    "sparse.entry_attention.ROWS": 7,
     "sparse.key_sets.FINEST": 4,
     "sparse.key_sets.PASS_ELEMENTS": {"cpu": 200},
     "state_space.low_rank.BLOCK": 1,

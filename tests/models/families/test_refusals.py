@@ -9,6 +9,7 @@ from tests.contracts.choices_of_configs import MODELS
 USUAL = {
     "adaptive_span": {"causal": True, "span": 20, "ramp": 4},
     "collaborative": {"max_length": 32},
+    "compressed": {"positions": Positions.rotary},
     "compressive_transformer": {"causal": True, "positions": Positions.transformer_xl},
     "convbert": {"heads": 4, "max_length": 32, "kernel": 5},
     "delta_net": {"causal": True},
@@ -71,6 +72,21 @@ REFUSED = {
         ({"key_width": 0}, "key_width must be at least 1, or null: got 0"),
         ({"key_width": 4}, "some of 3 heads get none of the 4 columns"),
         ({"mixing": "random"}, "mixing"),
+    ],
+    "compressed": [
+        ({"window": 0}, "window must be at least 1: got 0"),
+        ({"block": 0}, "block must be at least 1, or null: got 0"),
+        ({"output_groups": 2}, "must divide the number of heads=3: got 2; use 1 or 3"),
+        ({"rotary_width": 3}, "rotary_width must be even and 2 to the head width 4: got 3; use 2"),
+        ({"rotary_width": 6}, "rotary_width must be even and 2 to the head width 4: got 6; use 2"),
+        ({"rotary_base": 0.0}, "rotary_base must be positive: got 0.0"),
+        ({"form": "light"}, "form"),
+        (
+            {"form": "sparse", "index_width": 1},
+            "index_width must be at least rotary_width=2, .*: got 1; use 2 or more",
+        ),
+        ({"form": "sparse", "penalty": -1.0}, "penalty must be 0 or positive: got -1.0"),
+        ({"own_head_width": 1}, "rotary positions need heads of 2 channels or more: got 1"),
     ],
     "compressive_transformer": [
         ({"rate": 0}, "rate must be at least 1: got 0"),
@@ -539,6 +555,11 @@ REFUSED = {
     ],
 }
 UNSUPPORTED = {
+    "compressed": [
+        ({"top": 4}, "top has no effect under form=heavy: got 4; leave it at 512, or choose form="),
+        ({"penalty": 0.0}, "penalty has no effect under form=heavy"),
+        ({"positions": Positions.none, "rotary_width": 2}, "rotary_width has no effect"),
+    ],
     "compressive_transformer": [
         ({"compression": "mean", "reconstruction": "autoencoding"}, "convolution or dilated"),
         ({"causal": False, "rate": 2}, "a causal model"),
@@ -596,6 +617,7 @@ STATELESS = [
         (name, {"causal": True}, 0, "memory,? .*at least .*: got 0")
         for name in ("forgetting", "mega", "moba", "path")
         for name in ("forgetting", "indexed", "mega", "moba")
+        for name in ("compressed", "forgetting", "mega", "moba")
     ),
 ]
 """Memories of so many tokens that a family does not have."""
