@@ -171,6 +171,26 @@ def rotate(
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
 
+def rotate_last(
+    x: Float[Tensor, "b l h k"],
+    place: Int[Tensor, "#b l"],
+    *,
+    width: int,
+    base: float = ROTARY_BASE,
+    back: bool = False,
+) -> Float[Tensor, "b l h k"]:
+    """Rotate the last `width` channels of heads by the position `place`; with `back`, by -place.
+
+    With a width of 0, return `x`. The `base` is as in `rotation`.
+    """
+    if not width:
+        return x
+    by_head = x[..., -width:].transpose(1, 2)
+    turn = rotation(by_head, width, place, base)
+    turn = Rotation(turn.cos, -turn.sin) if back else turn
+    return torch.cat((x[..., :-width], rotate(by_head, turn).transpose(1, 2)), dim=-1)
+
+
 def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
     """Return the slope with distance of each head's scores (Press et al. 2022), in float32.
 

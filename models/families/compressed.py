@@ -30,10 +30,11 @@ Differs    R is the identity unless `model.backbone.positions=rotary`. Its chann
 """
 
 from enum import StrEnum, auto
+from functools import partial
 from typing import TypeAlias, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -58,15 +59,14 @@ from lra.models.ops.exact import refuse_in_stream
 from lra.models.ops.sparse.block_pooling import NORM_EPSILON, BlockPooling, Blocks, norm_channels
 from lra.models.ops.sparse.block_table import BlockTable, blocks_in_memory, laid_out
 from lra.models.ops.sparse.entry_attention import (
-    EntryChoice,
     entry_attention,
-    shares,
     sight_in_stream,
     sight_of_rows,
 )
-from lra.models.ops.sparse.index_scores import Index
-from lra.models.positions import Rotation, rotate, rotation
+from lra.models.ops.sparse.entry_index import EntryChoice, EntryIndex, shares
+from lra.models.positions import rotate_last
 
+UNTRAINED = "penalty=0: no loss trains the index, so these scores measure a random selector"
 Parts: TypeAlias = tuple[Tensor, ...]
 
 
@@ -77,24 +77,6 @@ class EntryForm(StrEnum):
     """HCA: all entries, made of one block each."""
     sparse = auto()
     """CSA: entries that an index chooses, made of two blocks each."""
-
-
-class EntryIndex(nn.Module):
-    """The maps of the index: to entries, to queries, and to the weights of heads.
-
-    Args:
-        site: Where it is built.
-        query_width: Channels of the compressed queries that it reads.
-        heads: Number of heads.
-        width: Channels of a head.
-        block: Tokens of a block.
-    """
-
-    def __init__(self, site: Site, *, query_width: int, heads: int, width: int, block: int) -> None:
-        super().__init__()
-        self.pooling = BlockPooling(site.width, width, block, overlap=True)
-        self.q_up = projection(query_width, heads * width, bias=False)
-        self.weights = projection(site.width, heads, bias=False)
 
 
 @options
@@ -157,6 +139,7 @@ class Compressed(Family):
             raise ValueError(
                 f"rotary_width must be even and 2 to the head width {head}: got {rotary}; use 2"
             )
+        self.turn = partial(rotate_last, width=self.turned_width, base=self.rotary_base)
         index_width = self.index_width or max(head // 4, self.turned_width, 1)
         if index_width < self.turned_width:
             raise ValueError(
@@ -164,10 +147,8 @@ class Compressed(Family):
                 f"got {index_width}; use {rotary} or more"
             )
         self.heads, self.dropout = heads, site.attention_dropout
-        compressed, rank = (
-            self.query_width or -(-width // 4),
-            self.output_rank or 2 * width // groups,
-        )
+        compressed = self.query_width or -(-width // 4)
+        rank = self.output_rank or 2 * width // groups
         self.q_proj = projection(width, compressed, bias=False)
         self.q_norm = nn.RMSNorm(compressed, NORM_EPSILON)
         self.q_up = projection(compressed, heads * head, bias=False)
@@ -184,7 +165,7 @@ class Compressed(Family):
         self.index: EntryIndex | None = None
         if sparse:
             self.index = EntryIndex(
-                site,
+                width,
                 query_width=compressed,
                 heads=self.index_heads or heads,
                 width=index_width,
@@ -200,23 +181,8 @@ class Compressed(Family):
             weight_dropout=True,
             summarises=True,
             reversible=not sparse,
+            remark=UNTRAINED if sparse and not self.penalty else "",
         )
-
-    def turned(
-        self,
-        x: Float[Tensor, "b l h k"],
-        place: Int[Tensor, "#b l"],
-        *,
-        back: bool = False,
-    ) -> Float[Tensor, "b l h k"]:
-        """Rotate the last channels of `x` by `place`, or `back`."""
-        if not self.turned_width:
-            return x
-        turn = rotation(x.transpose(1, 2), self.turned_width, place, self.rotary_base)
-        if back:
-            turn = Rotation(turn.cos, -turn.sin)
-        still, last = torch.split(x, [x.shape[-1] - self.turned_width, self.turned_width], -1)
-        return torch.cat((still, rotate(last.transpose(1, 2), turn).transpose(1, 2)), -1)
 
     def merge(self, o: Float[Tensor, "b l h k"]) -> Float[Tensor, "b l d"]:
         """Map each group of heads to fewer channels, and all of them back to the tokens."""
@@ -250,19 +216,16 @@ class Compressed(Family):
         place, learns = blocks.positions(), self.training and self.penalty > 0
         latent = norm_channels(self.q_proj(x), self.q_norm)
         q = torch.unflatten(self.q_up(latent), -1, (self.heads, -1))
-        q = self.turned(F.rms_norm(q, q.shape[-1:], eps=NORM_EPSILON), place)
+        q = self.turn(F.rms_norm(q, q.shape[-1:], eps=NORM_EPSILON), place)
         tokens = norm_channels(self.kv_proj(x), self.kv_norm)
-        tokens = self.turned(tokens[:, :, None], place)[:, :, 0]
-        entries, *stored = self.entries(self.pooling, x, blocks, table, state and state[2:4])
+        tokens = self.turn(tokens[:, :, None], place)[:, :, 0]
+        entries, stored = blocks.pool(self.pooling, x, table, state and state[2:4], self.turn)
         choice = None
         if self.index is not None:
-            fixed, query = x.detach(), self.index.q_up(latent.detach())
-            query = torch.unflatten(query, -1, (-1, self.index.pooling.width))
-            keys, *also = self.entries(
-                self.index.pooling, fixed, blocks, table, state and state[4:]
+            keys, also = blocks.pool(
+                self.index.pooling, x.detach(), table, state and state[4:], self.turn
             )
-            weights = self.index.weights(fixed).mT * query.shape[2] ** -0.5
-            index = Index(self.turned(query, place).transpose(1, 2), keys, weights)
+            index = self.index.scorer(x, self.turn(self.index.queries(latent), place), keys)
             top = entries.shape[1] if self.training and self.alone == "index" else self.top
             choice = EntryChoice(index, top, shares(x, table) if learns else None)
             stored += also
@@ -275,34 +238,8 @@ class Compressed(Family):
             after = (last, seen + x.shape[1], *stored)
         rate = self.dropout if self.training else 0.0
         o, loss = entry_attention(q, tokens, entries, self.sink, sight, choice=choice, dropout=rate)
-        y = self.merge(self.turned(o, place, back=True))
+        y = self.merge(self.turn(o, place, back=True))
         return y, after, loss if choice is not None and learns else None
-
-    def entries(
-        self,
-        pooling: BlockPooling,
-        x: Float[Tensor, "b l d"],
-        blocks: Blocks,
-        table: BlockTable | None,
-        state: Parts | None,
-    ) -> Parts:
-        """Return the rotated entries, after those of the state, and both parts of the new state.
-
-        The parts are what `pooling` reads from the tokens of unfinished blocks, and its entries.
-        """
-        old = None if state is None else state[0]
-        slots = blocks.filled(old, pooling.read(x))
-        entries = pooling(blocks.pooled(slots), blocks.first(table))
-        entries = self.turned(entries[:, :, None], blocks.numbers * blocks.size)[:, :, 0]
-        if state is None:
-            return (entries,)
-        raw, stored = state
-        entries = torch.cat((stored.to(entries.dtype), entries), 1)
-        return (
-            entries,
-            blocks.last(slots, blocks.series, blocks.size).to(raw.dtype),
-            blocks.last(entries, stored.shape[1]).to(stored.dtype),
-        )
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return an empty memory: the window, unfinished blocks, and the last entries."""

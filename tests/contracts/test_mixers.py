@@ -38,10 +38,13 @@ CUT = {
 """Options of families that cut a sequence, or say how often each token is worked on."""
 LENGTH, LARGEST = 41, 16
 """Tokens, a prime, and the largest part: two of them, and some tokens more."""
+UNSET = {"models.families.compressed.Compressed": {"block": LARGEST}}
+"""Sizes that other options decide where they are null, and that are larger."""
 
 
 def cut(mixer: dict[str, object]) -> dict[str, object]:
     """Return a node of YAML, in which a sequence of `LENGTH` has several parts."""
+    mixer = mixer | UNSET.get(str(mixer["class_path"]), {})
     unread = {"landmarks"} if mixer.get("form") == "kernelised" else set()
     sizes = {name: mixer[name] for name in CUT & mixer.keys() - unread if mixer[name] is not None}
     several = {name: size for name, size in sizes.items() if isinstance(size, list)}

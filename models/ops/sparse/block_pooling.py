@@ -11,6 +11,7 @@ series 1 of block n, 2 m tokens. The first block of a document has no block befo
 Source: DeepSeek-AI 2026, DeepSeek-V4, sections 2.3.1 and 2.3.2.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
@@ -75,6 +76,14 @@ class BlockPooling(Roles):
         return norm_channels((weights * values).sum(2), self.norm)
 
 
+class PooledBlocks(NamedTuple):
+    """Entries, and what a state stores of the tokens and of the entries."""
+
+    entries: Float[Tensor, "b n c"]
+    state: tuple[Tensor, ...]
+    """What is read from tokens of unfinished blocks, and the last entries; (): no state."""
+
+
 class Blocks(NamedTuple):
     """Where new tokens, after `seen` others, stand in blocks of `size`."""
 
@@ -120,15 +129,6 @@ class Blocks(NamedTuple):
         slots = F.pad(old.to(raw.dtype), (0, 0, 0, self.new * self.size))
         return slots.scatter(1, index, raw)
 
-    def pooled(self, slots: Float[Tensor, "b s raw"]) -> Float[Tensor, "b m c raw"]:
-        """Return the blocks that new entries depend on, of all slots."""
-        count = self.series - 1 + self.new
-        return torch.unflatten(slots[:, : count * self.size], 1, (count, self.size))
-
-    def first(self, table: BlockTable | None) -> Bool[Tensor, "b n"]:
-        """Return whether each new block is the first of its document; None: of the only one."""
-        return (self.numbers if table is None else table.rank) == 0
-
     def last(self, x: Float[Tensor, "b s c"], count: int, each: int = 1) -> Float[Tensor, "b r c"]:
         """Return what a state stores of `x`: `count` blocks with `each` rows, up to the last new.
 
@@ -137,3 +137,32 @@ class Blocks(NamedTuple):
         moved = (self.seen + self.length) // self.size - self.seen // self.size
         index = moved[:, None] * each + torch.arange(count * each, device=x.device)
         return x.gather(1, index[..., None].expand(-1, -1, x.shape[2]))
+
+    def pool(
+        self,
+        pooling: BlockPooling,
+        x: Float[Tensor, "b l d"],
+        table: BlockTable | None,
+        state: tuple[Tensor, ...] | None,
+        turn: Callable[[Tensor, Tensor], Tensor],
+    ) -> PooledBlocks:
+        """Return the entries of the state and of new blocks, and the state after the tokens `x`.
+
+        Args:
+            pooling: How blocks are compressed.
+            x: The new tokens.
+            table: Documents of blocks; None: one document.
+            state: That of an earlier call; None: nothing is stored.
+            turn: Rotates heads, [b n 1 c], by the positions [b n].
+        """
+        raw, stored = (None, None) if state is None else state
+        slots = self.filled(raw, pooling.read(x))
+        count = self.series - 1 + self.new
+        blocks = torch.unflatten(slots[:, : count * self.size], 1, (count, self.size))
+        entries = pooling(blocks, (self.numbers if table is None else table.rank) == 0)
+        entries = turn(entries[:, :, None], self.numbers * self.size)[:, :, 0]
+        if raw is None or stored is None:
+            return PooledBlocks(entries, ())
+        entries = torch.cat((stored.to(entries.dtype), entries), 1)
+        last = self.last(entries, stored.shape[1]).to(stored.dtype)
+        return PooledBlocks(entries, (self.last(slots, self.series, self.size).to(raw.dtype), last))

@@ -20,11 +20,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from lra.models.ops.numerics import NEVER, full_precision, row_slices, sum_dtype
+from lra.models.ops.numerics import NEVER, row_slices, sum_dtype
 from lra.models.ops.sparse.block_pooling import Blocks
 from lra.models.ops.sparse.block_table import BlockTable
-from lra.models.ops.sparse.index_loss import divergence
-from lra.models.ops.sparse.index_scores import Index, best_entries
+from lra.models.ops.sparse.entry_index import EntryChoice
 
 ROWS = 64
 """Queries whose scores are computed together."""
@@ -86,46 +85,6 @@ def sight_in_stream(blocks: Blocks, window: int, stored: int) -> EntrySight:
     return EntrySight(window, blocks.size, begin, low, high, stored)
 
 
-class EntryChoice(NamedTuple):
-    """The rule by which each query chooses some of its visible entries, and what trains it."""
-
-    index: Index
-    """One key for each entry, and one head of scores."""
-    top: int
-    """Number of entries to choose."""
-    share: Float[Tensor, "#b l"] | None = None
-    """Weight of each query in the loss of the index; None: no loss is computed."""
-
-    def of(self, some: slice, count: int) -> "EntryChoice":
-        """Return the rule for the queries `some` and the first `count` entries."""
-        index = self.index
-        weights = None if index.weights is None else index.weights[:, :, some]
-        index = Index(index.q[:, :, some], index.keys[:, :count], weights)
-        return EntryChoice(index, self.top, None if self.share is None else self.share[:, some])
-
-    def scores(self, hidden: Bool[Tensor, "#b r n"]) -> Float[Tensor, "b r n"]:
-        """Return the scores of all entries, -inf for `hidden` ones."""
-        with full_precision(self.index.q):
-            return self.index.scores(slice(None))[:, 0].masked_fill(hidden, -torch.inf)
-
-    @torch.no_grad()
-    def choose(self, hidden: Bool[Tensor, "#b r n"]) -> Int[Tensor, "b r t"] | None:
-        """Return the chosen entries, the later among equals; -1: no entry; None: all visible."""
-        count = hidden.shape[-1]
-        if self.top >= count:
-            return None
-        near = torch.arange(count, device=hidden.device)[None, None, None]
-        return best_entries(self.scores(hidden)[:, None], near, self.top)[:, 0]
-
-
-def shares(x: Float[Tensor, "b l d"], table: BlockTable | None) -> Float[Tensor, "b l"]:
-    """Return the weights that average over the filled slots of each row, then over rows."""
-    filled = x.new_ones(x.shape[:2], dtype=sum_dtype(x))
-    if table is not None and table.filled is not None:
-        filled = filled * table.filled
-    return filled / filled.sum(1, keepdim=True).clamp(min=1) / len(x)
-
-
 def entry_attention(
     q: Float[Tensor, "b l h k"],
     tokens: Float[Tensor, "b s k"],
@@ -138,9 +97,7 @@ def entry_attention(
 ) -> tuple[Float[Tensor, "b l h k"], Float[Tensor, ""]]:
     """Return the attention of the last l of s tokens to their windows and to visible entries.
 
-    Also return the loss of the index: the sum over queries, weighted by their share, of the KL
-    divergence of the softmax of its scores from the attention weights of the chosen entries, which
-    are added up over heads and divided by their sum. Only the index gets a gradient of it.
+    Also return the loss of the index, 0 without one: see `EntryChoice.loss`.
 
     Args:
         q: Queries.
@@ -198,13 +155,8 @@ def _attend(
     sinks = sink.to(scores.dtype)[:, None].expand(*scores.shape[:3], 1)
     weights = torch.cat((scores, sinks), -1).softmax(-1)[..., :-1]
     loss = weights.new_zeros(())
-    if rule is not None and rule.share is not None:
-        predicted = rule.scores(hidden[1])
-        if chosen is not None:
-            predicted = predicted.gather(-1, chosen.clamp(min=0))
-            predicted = predicted.masked_fill(chosen < 0, -torch.inf)
-        masses = weights[..., near:].detach().sum(2)
-        loss = (divergence(predicted[:, None], masses[:, None])[:, 0] * rule.share).sum()
+    if rule is not None:
+        loss = rule.loss(weights[..., near:], hidden[1], chosen)
     weights = (F.dropout(weights, dropout) if dropout else weights).to(tokens.dtype)
     if chosen is None:
         return torch.unflatten(weights.flatten(1, 2) @ keys, 1, heads), loss

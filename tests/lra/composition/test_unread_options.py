@@ -66,7 +66,7 @@ def test_every_family_meets_every_kind_of_task_without_an_option_in_the_way(task
     assert models >= 10
 
 
-@pytest.mark.parametrize("family", ["hyena", "mesa_net", "multires_conv"])
+@pytest.mark.parametrize("family", ["compressed", "hyena", "mesa_net", "multires_conv"])
 def test_families_that_look_back_are_read_at_their_end_and_are_language_models(family):
     assert of_words(f"model={family}", "task=listops")[0]["model"]["backbone"]["pooling"] == "last"
     config, model = of_words(f"model={family}", "task=wikitext2")

@@ -107,6 +107,12 @@ def test_the_index_learns_by_its_loss_and_by_nothing_else():
     assert not built(**HEAVY).train().extend(Flow(x), ALL).penalties
 
 
+def test_rows_say_that_no_loss_trains_the_index():
+    assert "random selector" in built(**SPARSE, penalty=0.0).traits.remark
+    assert not built(**SPARSE).traits.remark
+    assert not built(**HEAVY).traits.remark
+
+
 @pytest.mark.parametrize("top", [3, 512])
 def test_the_loss_is_the_divergence_from_attention_to_the_chosen_entries(top):
     mixer, x = built(**SPARSE, top=top, penalty=0.5).train(), drawn(1, 27, 32)
