@@ -159,6 +159,10 @@ VARIANTS = {
     ],
     "skyformer": [{"landmarks": 8, "sampling": "stratified", "inverse": "exact"}],
     "sliding_window": [{"window": [5]}, {"window": [5], "dilation": [3]}],
+    "slots": [
+        {"slots": 5, "chunk": 13, "gate_divisor": 1.0},
+        {"slots": 6, "route": 2, "chunk": 13},
+    ],
     "slstm": [{"convolution": None, "recurrent": "uniform", "forget_bias": "linear"}],
     "softmax": [{"output_gate": True, "qk_norm": True}],
     "sparse_transformer": [

@@ -47,13 +47,13 @@ def cuts(q: Float[Tensor, "b h l k"], chunk: int, held: int) -> list[tuple[slice
 def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by position)
     ctx: Any,
     inputs: tuple[Tensor, ...],
-    state: Float[Tensor, "b h k v"],
+    state: Float[Tensor, "b h m w"],
     cuts: Sequence[tuple[slice, int]],
     chunks: Chunks,
     read: Callable[[Any], Tensor],
     *,
     solves: bool = False,
-) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h m w"]]:
     """Return the outputs of all blocks and the last state, and save what backward needs in `ctx`.
 
     Args:
@@ -81,10 +81,10 @@ def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by positio
 def blocks_backward(
     ctx: Any,
     do: Float[Tensor, "b h l v"],
-    dstate: Float[Tensor, "b h k v"],
+    dstate: Float[Tensor, "b h m w"],
     chunks: Chunks,
     pull: Callable[[Any, Tensor, Tensor], list[Tensor]],
-) -> tuple[list[Tensor], Float[Tensor, "b h k v"]]:
+) -> tuple[list[Tensor], Float[Tensor, "b h m w"]]:
     """Return the gradients of the inputs and of the first state, from the last block backwards.
 
     Args:

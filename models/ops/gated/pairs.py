@@ -91,7 +91,7 @@ class Decays(Protocol):
 
 def decays(g: Float[Tensor, "m c"] | Float[Tensor, "m c k"]) -> Decays:
     """Return the decays of m chunks: scalar for g [m c], by channel for g [m c k]."""
-    return _Scalar(g) if g.ndim == 2 else _Vector(g)
+    return _Scalar(g) if g.ndim == 2 else VectorDecays(g)
 
 
 def constant_decays(
@@ -218,7 +218,7 @@ class _Halves(NamedTuple):
     """e^R, the decay from each token of the first half to the middle."""
 
 
-class _Vector:
+class VectorDecays:
     """A decay for each channel: chunks are halved again and again."""
 
     def __init__(self, g: Float[Tensor, "m c k"]) -> None:
@@ -277,6 +277,23 @@ class _Vector:
             corner = torch.bmm(second, first.mT).view(len(x), -1, half, half)
             _blocks(table, 2 * half)[:, :, half:, :half].copy_(corner)
         return table[:, : self.length, : self.length]
+
+    def spread(
+        self, table: Float[Tensor, "m c c"], y: Float[Tensor, "m c k"]
+    ) -> Float[Tensor, "m c k"]:
+        """Return sum_(j <= i) table_ij y_j at token i, decayed by channel from token j to i."""
+        missing = self.size - self.length
+        table = F.pad(table, (0, missing, 0, missing)) if missing else table
+        y, base = self._padded(y).contiguous(), self.base.shape[1]
+        inside = _blocks(table, base).flatten(0, 1)[..., None] * self.base
+        sums = inside.mul_(y.view(-1, 1, *self.base.shape[2:])).sum(2).view_as(y)
+        for level in self.levels:
+            _, first = self._decayed_halves(level, y, y)
+            half = first.shape[1]
+            corner = _blocks(table, 2 * half)[:, :, half:, :half].flatten(0, 1)
+            to_second = torch.bmm(corner, first)
+            sums.view(-1, 2, *first.shape[1:])[:, 1].addcmul_(to_second, level.second)
+        return sums[:, : self.length]
 
     def pull(
         self,

@@ -49,6 +49,8 @@ SIZES = [
      [ONE_SIZE * D, ONE_SIZE * D, 1, ONE_SIZE * 4, 2 * D]),
     # As counted in xlstm's layer: k v + k + 1 numbers a head.
     ("mlstm", {}, 109_320, [4 * (64 * 64 + 64), 4, 3 * 2 * D]),
+    # Slots have keys and values as wide as heads.
+    ("slots", {}, 4 * D**2 + 4 * 64 * D + D, [2 * 64 * D]),
     # Both maps of four gates within heads, biases, the norm, taps.
     ("slstm", {}, 2 * 4 * D * HEAD + 4 * D + D + 5 * D, [4 * D, 3 * D]),
     # As counted in ttt-lm-pytorch's TTTLinear, also in blocks of Mamba's kind.

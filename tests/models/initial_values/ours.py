@@ -31,6 +31,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "s5": {"states": 32, "blocks": 1, "output": "lecun"},
     "s5 complex": {"states": 32, "blocks": 1, "output": "complex"},
     "s5 truncated": {"states": 32, "blocks": 1, "output": "truncated"},
+    "slots routed": {"route": 32},
     "slstm other starts": {"forget_bias": "linear", "recurrent": "uniform"},
 }
 """Of a stored layer where they are not at their defaults."""

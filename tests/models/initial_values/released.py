@@ -30,6 +30,7 @@ SOURCES = {
     "rwkv": "BlinkDL/RWKV-LM, 524481d",
     "xlstm": "NX-AI/xlstm, 032a6fb",
     "fla": "fla-org/flash-linear-attention, bc3b101",
+    "raven": "goombalab/raven, afc329f",
     "mamba": "state-spaces/mamba, e9594ce",
     "hydra": "goombalab/hydra, 55bef74",
     "s4": "state-spaces/s4, e757cef",
@@ -70,6 +71,7 @@ LAYERS: dict[str, Callable[[Place], Draw]] = {
     "s4 dplr": partial(others.s4, mode="dplr"),
     "s5 complex": partial(others.s5, output="complex_normal"),
     "s5 truncated": partial(others.s5, output="trunc_standard_normal"),
+    "slots routed": gated.raven,
     "slstm other starts": partial(
         gated.slstm, bias_init="small_init", recurrent_weight_init="standard"
     ),

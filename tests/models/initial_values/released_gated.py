@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from laws import Draw, Place
-from reading import STATES, initialised, read, taps
+from reading import STATES, initialised, nn_stub, read, taps
 from torch import nn
 
 
@@ -184,6 +184,14 @@ def gated_delta_net2(place: Place) -> Draw:
     a: Any = initialised(layer, model._init_weights)
     own = {"log_rate": a.A_log, "step_bias": a.dt_bias, "norm.weight": a.o_norm.weight}
     return own | streams(a) | {"gate_up.bias": a.g_proj[1].bias}
+
+
+def raven(place: Place) -> Draw:
+    """The layer of Raven."""
+    file, stub = "raven/raven/layers/raven.py", {"SwishFeatureMap": nn_stub, "RMSNorm": nn_stub}
+    layer = read(file, "RavenAttention", **stub).RavenAttention
+    a: Any = layer(hidden_size=place.width, num_heads=place.heads, layer_idx=place.layer)
+    return {"log_rate": a.A_log, "step_bias": a.dt_bias}
 
 
 def mesa_net(place: Place) -> Draw:

@@ -20,6 +20,7 @@ from lra.models.families.rwkv6 import bonus_product
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import unit_heads
 from lra.models.ops.gated.layer import Borders
+from lra.models.ops.gated.slot_product import slot_attention
 from lra.models.ops.reflections import path_attention, reflections
 from peers.peer import Missing, Peer, PeerCase, PeerPair, core_of
 
@@ -148,6 +149,23 @@ def gated_delta_net2(case: PeerCase, form: str) -> PeerPair:
     return PeerPair(ours, theirs, case.heads_of_inputs(6))
 
 
+def slots(case: PeerCase) -> PeerPair:
+    """`naive_recurrent_gsa`, two loops over tokens; as many slots as channels of a head."""
+    peer = file_of("gsa")
+
+    def ours(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        g = F.logsigmoid(x + OPEN)
+        return slot_attention(q, k, v, -torch.expm1(g), g)[0]
+
+    def theirs(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        g = F.logsigmoid(x + OPEN)
+        streams = [each.transpose(1, 2) for each in (q, k, v, -torch.expm1(g), g)]
+        o: Tensor = peer.naive_recurrent_gsa(*streams, scale=1.0)[0]
+        return o.transpose(1, 2).to(v.dtype)
+
+    return PeerPair(ours, theirs, case.heads_of_inputs(4))
+
+
 PEERS = (
     Peer(
         name="fla naive_forgetting_attn",
@@ -230,5 +248,18 @@ PEERS = (
             ("recurrent", "its literal form, a loop over tokens in float32"),
             ("chunk", "its form in chunks, in float32"),
         )
+    ),
+    Peer(
+        name="fla naive_recurrent_gsa",
+        distribution="fla-core",
+        family="slots",
+        setting="gates about 0.95, a slot for each channel",
+        make=slots,
+        bidirectional=False,
+        causal=True,
+        tolerance=1e-5,
+        rounding=2e-4,
+        note="its literal form, two loops over tokens in float32",
+        way_out=BY_ITSELF,
     ),
 )
