@@ -140,7 +140,7 @@ def slot_attention(
     """
     keys = values = None
     if state is not None:
-        keys, values = state.split((k.shape[3], v.shape[3]), -1)
+        keys, values = state[..., : k.shape[3]], state[..., k.shape[3] :]
     scores, keys = slot_product(q, k, s, g, state=keys, chunk=chunk, keep=keep)
     weights = scores.softmax(-1)
     o, values = decayed_product(weights, s, v, g, state=values, chunk=chunk, keep=keep)
