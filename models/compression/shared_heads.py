@@ -137,12 +137,13 @@ def _check_layer(layer: int, mixer: MultiHead, families: tuple[type, ...]) -> No
             f"{layer}; choose one of {names} with variant=faithful"
         )
     extras = {
-        "output_gate": mixer.gate_proj, "qk_norm": mixer.q_norm, "canon": mixer.canon
+        "output_gate": mixer.gate_proj, "qk_norm": mixer.q_norm, "canon": mixer.canon,
+        "sink": getattr(mixer.core, "sinks", None),
     }  # fmt: skip
     if present := [name for name, part in extras.items() if part is not None]:
         raise Unsupported(
             f"layer {layer} has {' and '.join(present)}, which shared heads do not support: train "
-            "with model.mixer.output_gate=false and qk_norm=false, and without B in "
+            "with model.mixer.output_gate=false, qk_norm=false and sink=false, and without B in "
             "model.backbone.canon"
         )
     if mixer.positions_inside:

@@ -54,6 +54,8 @@ class GroupedQueryAttention(MultiHead):
 
     Args:
         key_value_heads: Number of key and value heads; must divide the number of query heads.
+        sink: Whether each head of queries has a learned logit in the denominator of its softmax,
+            which takes weight from all keys.
 
     Raises:
         ValueError: `key_value_heads` does not divide the number of query heads.
@@ -61,6 +63,8 @@ class GroupedQueryAttention(MultiHead):
 
     version = 2  # draws only the projections that it uses
     turns_alone = True
+
+    undecayed = ("core.sinks",)
 
     def __init__(
         self,
@@ -71,6 +75,7 @@ class GroupedQueryAttention(MultiHead):
         output_gate: bool = False,
         qk_norm: bool = False,
         joint_qk_norm: bool = False,
+        sink: bool = False,
     ) -> None:
         """Make as many heads of keys and values as chosen; all other heads are those of `site`."""
         if qk_norm and joint_qk_norm:
@@ -85,7 +90,7 @@ class GroupedQueryAttention(MultiHead):
                 "attention"
             )
         heads = HeadCounts(site.heads, key_value_heads, key_value_heads, site.heads)
-        core = ExactCore(site, grouped_sdpa, memory=Growth(1.0))
+        core = ExactCore(site, grouped_sdpa, memory=Growth(1.0), sink=sink)
         super().__init__(
             site, core, bias=bias, heads=heads, output_gate=output_gate, qk_norm=qk_norm,
             joint_qk_norm=joint_qk_norm,

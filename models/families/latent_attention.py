@@ -57,9 +57,9 @@ NORM_EPSILON = 1e-6
 class LatentCore(ExactCore):
     """Exact attention with keys that are wider than the values."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, *, sink: bool) -> None:
         """Set the traits, also those of `LatentAttention`, which applies rotary positions."""
-        super().__init__(site, padded_sdpa, memory=Growth(1.0))
+        super().__init__(site, padded_sdpa, memory=Growth(1.0), sink=sink)
         added = frozenset({Positions.alibi.value, Positions.t5.value, Positions.rotary.value})
         inside = site.positions != Positions.none
         self.traits = replace(
@@ -86,11 +86,14 @@ class LatentAttention(Family):
         unrotated: Whether queries and keys have the rotary part although nothing rotates it, as in
             Kimi Linear; only without rotary positions.
         bias: Whether the input and output projections have biases.
+        sink: Whether each head has a learned logit in the denominator of its softmax, which takes
+            weight from all keys.
 
     Raises:
         ValueError: `rotary_width` is odd or below 2.
     """
 
+    undecayed = ("core.sinks",)
     needs = (
         Need(
             "rotary_width",
@@ -108,6 +111,7 @@ class LatentAttention(Family):
         rotary_width: int | None = None,
         unrotated: bool = False,
         bias: bool = False,
+        sink: bool = False,
     ) -> None:
         """Make the projections to queries, to latents, and from latents to keys and values."""
         super().__init__()
@@ -144,7 +148,7 @@ class LatentAttention(Family):
         self.k_up = projection(self.kv_width, heads * width, bias=False)
         self.v_up = projection(self.kv_width, heads * width, bias=False)
         self.out_proj = projection(heads * width, site.width, bias=with_biases.output)
-        self.core = LatentCore(site)
+        self.core = LatentCore(site, sink=sink)
         self.traits = self.core.traits
 
     @property
@@ -254,9 +258,11 @@ class LatentAttention(Family):
         extra: dict[str, Any] = {"visible": cache.mask, "dropout": self.core.rate(), "bias": bias}
         sizes = {"width": self.head_width, "rotary": self.rotary_width, "latent": self.kv_width}
         if not cache.begins and absorbs(q.shape[2], latent.shape[2], **sizes):
-            o = absorbed_attention(q, rotary, latent, *self.by_head(q.dtype), **extra)
+            maps = self.by_head(q.dtype)
+            o = absorbed_attention(q, rotary, latent, *maps, sinks=self.core.sinks, **extra)
         else:
-            o = padded_sdpa(q, *self.heads_of(rotary, latent), causal=True, **extra)
+            k, v = self.heads_of(rotary, latent)
+            o = self.core.attend_with_sinks(q, k, v, causal=True, **extra)
         return flow._replace(x=self.merge(o), state=cache.state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:

@@ -23,7 +23,17 @@ from lra.models.ops.banded.sliding_window import SlidingWindowCore
 
 
 class SlidingWindow(MultiHead):
-    """Multi-head attention within a window, whose size and dilation may differ between layers."""
+    """Multi-head attention within a window, whose size and dilation may differ between layers.
+
+    Args:
+        sink: Whether each head has a learned logit in the denominator of its softmax, which takes
+            weight from all keys.
+
+    Raises:
+        Unsupported: `sink` is set, and positions are ALiBi's.
+    """
+
+    undecayed = ("core.sinks",)
 
     turns_alone = True
 
@@ -35,8 +45,9 @@ class SlidingWindow(MultiHead):
         dilation: list[int] = [1],  # noqa: B006
         block: int | None = None,
         bias: bool = True,
+        sink: bool = False,
     ) -> None:
         core = SlidingWindowCore(
-            site, window=site.at(window), block=block, dilation=site.at(dilation)
+            site, window=site.at(window), block=block, dilation=site.at(dilation), sink=sink
         )
         super().__init__(site, core, bias=bias)

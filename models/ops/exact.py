@@ -32,6 +32,7 @@ from lra.models.mixer import (
 from lra.models.multi_head import MultiHead
 from lra.models.ops import kv_cache
 from lra.models.ops.numerics import sum_dtype
+from lra.models.ops.sinks import sink_attention
 from lra.models.positions import At, alibi_slopes
 from lra.models.relative import RelativeScores, relative_scores
 
@@ -214,9 +215,11 @@ class ExactCore(nn.Module):
         memory: How the memory for the backward pass grows with the length.
         relative: Relative positions that are added to scores; None: those that `site` names.
         value_heads: Number of value heads in the state; None: as many as key heads.
+        sink: Whether each head has a learned logit in the denominator of its softmax.
     """
 
     slopes: Tensor | None
+    sinks: nn.Parameter | None
 
     def __init__(
         self,
@@ -226,8 +229,10 @@ class ExactCore(nn.Module):
         memory: Growth,
         relative: RelativeScores | None = None,
         value_heads: int | None = None,
+        sink: bool = False,
     ) -> None:
         super().__init__()
+        self.sinks = nn.Parameter(torch.zeros(site.heads)) if sink else None
         self.attend, self.dropout = attend, site.attention_dropout
         self.value_heads = value_heads
         alibi = site.positions == Positions.alibi
@@ -241,7 +246,7 @@ class ExactCore(nn.Module):
             causal=site.causal,
             operations=Growth(2.0),  # all pairs of tokens
             memory=memory,
-            row_stochastic=True,  # the weights of a query sum to 1
+            row_stochastic=not sink,  # without a sink, the weights of a query sum to 1
             weight_dropout=True,
             cross=not site.causal,
             sees_order=site.causal,  # apart from positions
@@ -280,14 +285,26 @@ class ExactCore(nn.Module):
         arguments: dict[str, Any] = {
             "causal": causal, "visible": visible, "dropout": self.rate()
         }  # fmt: skip
-        if visible is not None and self.attend is softmax_attention:
+        if visible is not None and self.attend is softmax_attention and self.sinks is None:
             arguments["hidden"] = layout.once("unseen", (visible,), lambda: hidden_pairs(visible))
         later = not causal or layout.prefix is not None
         if at is None:
             q, arguments["bias"] = self.in_order(q, q.shape[2], later=later)
         else:
             q, arguments["bias"] = self.between(q, k.shape[2], at, later=later)
-        return self.attend(q, k, v, **arguments)
+        return self.attend_with_sinks(q, k, v, **arguments)
+
+    def attend_with_sinks(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b g s k"],
+        v: Float[Tensor, "b c s v"],
+        **arguments: Any,
+    ) -> Float[Tensor, "b o l v"]:
+        """Call the attention function, with the logits of sinks if the core has them."""
+        if self.sinks is None:
+            return self.attend(q, k, v, **arguments)
+        return sink_attention(self.attend, q, k, v, self.sinks, **arguments)
 
     def between(
         self, q: Float[Tensor, "b h l k"], keys: int, at: At, *, later: bool
@@ -342,7 +359,7 @@ class ExactCore(nn.Module):
         keys, values = cache.keys.to(q.dtype), cache.values.to(v.dtype)
         arguments = {"causal": True, "visible": cache.mask, "dropout": self.rate()}
         q, arguments["bias"] = self.remembered(q, cache)
-        return self.attend(q, keys, values, **arguments), cache.state
+        return self.attend_with_sinks(q, keys, values, **arguments), cache.state
 
     def remembered(
         self, q: Float[Tensor, "b h l k"], cache: kv_cache.CacheView
@@ -400,19 +417,25 @@ def _attend_biased(
 
 
 class ExactAttention(MultiHead):
-    """Multi-head softmax attention; a family sets the function, and how its memory grows."""
+    """Multi-head softmax attention; a family sets the function, and how its memory grows.
+
+    Args:
+        sink: Whether each head has a learned logit in the denominator of its softmax, which takes
+            weight from all keys.
+    """
 
     attend_by: ClassVar[Attend]
     kept: ClassVar[Growth]
     weighs_padding = False
     turns_alone = True
     needs = (Need("variant", causal=False),)
+    undecayed = ("core.sinks",)
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
         """Return the options that `variant=lra` fixes."""
         lra = options.variant == Variant.lra
-        return {"output_gate": False, "qk_norm": False} if lra else {}
+        return {"output_gate": False, "qk_norm": False, "sink": False} if lra else {}
 
     def __init__(
         self,
@@ -422,10 +445,11 @@ class ExactAttention(MultiHead):
         bias: bool = True,
         output_gate: bool = False,
         qk_norm: bool = False,
+        sink: bool = False,
     ) -> None:
         super().__init__(
             site,
-            ExactCore(site, self.attend_by, memory=self.kept),
+            ExactCore(site, self.attend_by, memory=self.kept, sink=sink),
             bias=bias,
             mean_at_padding=variant == Variant.lra,
             output_gate=output_gate,

@@ -44,6 +44,7 @@ def absorbed_attention(
     visible: Bool[Tensor, "#b 1 #l s"] | None = None,
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
+    sinks: Float[Tensor, " h"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Return attention to the compressed vectors c, without making keys and values from them.
 
@@ -58,6 +59,7 @@ def absorbed_attention(
         visible: True where a query may attend to a key; None: everywhere.
         dropout: Dropout rate of the weights.
         bias: Added to the scaled scores.
+        sinks: A logit of each head in the denominator of its softmax; None: there is none.
     """
     q = q * q.shape[-1] ** -0.5
     content, rotated = torch.split(q, [keys_map.shape[1], rotary.shape[-1]], -1)
@@ -65,6 +67,11 @@ def absorbed_attention(
     # All heads form one longer sequence of queries, so that the shared keys need no copies.
     scores = absorbed.flatten(1, 2) @ torch.cat((latent, rotary), -1)[:, 0].mT
     scores = scores.to(sum_dtype(scores)).view(*q.shape[:3], -1)
+    if sinks is not None:  # one more key, whose value is 0
+        logits = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
+        scores, latent = torch.cat((logits, scores), -1), F.pad(latent, (0, 0, 1, 0))
+        visible = None if visible is None else F.pad(visible, (1, 0), value=True)
+        bias = None if bias is None else F.pad(bias, (1, 0))
     means = weighted_values(
         scores, latent, causal=False, visible=visible, dropout=dropout, bias=bias
     )

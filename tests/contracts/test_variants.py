@@ -50,11 +50,12 @@ VARIANTS = {
     ],
     "gated_delta_net2": [{"chunk": 13, "negative_eigenvalues": True, "gate_rank": 3}],
     "gla": [{"chunk": 13, "convolution": 3, "gate": "none", "value_expansion": 2}],
+    "grouped_query": [{"sink": True}],
     "h_transformer": [{"block": 4, "relative_bias": True}],
     "hyena": [{"order": 3, "convolution": 1, "filter_width": 8}],
     "lambda_layer": [{"window": None}, {"window": 7, "intra_depth": 2}],
     "kimi_delta": [{"chunk": 13, "bound": -5.0, "negative_eigenvalues": True, "gate_rank": 3}],
-    "latent_attention": [{"kv_width": 5, "query_width": 7}],
+    "latent_attention": [{"kv_width": 5, "query_width": 7}, {"sink": True}],
     "light_conv": [{"kernel": [4], "glu": False}, {"kernel": [5], "inner_width": 15}],
     "linear": [{"feature_map": "exp", "chunk": 4}, {"feature_map": "softmax_dims"}],
     "indexed": [
@@ -148,7 +149,7 @@ VARIANTS = {
     "rwkv6": [{"chunk": 13, "mix_rank": 3, "decay_rank": 5}],
     "rwkv7": [{"chunk": 13, "ranks": [1, 2, 3, 4], "value_residual": False}],
     "s4": [{"kernel": "dplr", "states": 4}, {"kernel": "dss_exp", "states": 4}],
-    "sdpa": [{"output_gate": True, "qk_norm": True}],
+    "sdpa": [{"output_gate": True, "qk_norm": True}, {"sink": True}],
     "sgconv": [{"kernel": "free", "kernels": 2}],
     "sinkhorn": [
         {"block": 6, "sort": "topk", "top_blocks": 2},
@@ -162,9 +163,13 @@ VARIANTS = {
     "slots": [
         {"slots": 5, "chunk": 13, "gate_divisor": 1.0},
         {"slots": 6, "route": 2, "chunk": 13},
+    "sliding_window": [
+        {"window": [5]},
+        {"window": [5], "dilation": [3]},
+        {"window": [5], "sink": True},
     ],
     "slstm": [{"convolution": None, "recurrent": "uniform", "forget_bias": "linear"}],
-    "softmax": [{"output_gate": True, "qk_norm": True}],
+    "softmax": [{"output_gate": True, "qk_norm": True}, {"sink": True}],
     "sparse_transformer": [
         {"stride": 6, "summary": 2},
         {"stride": 6, "pattern": "strided", "head_use": "interleave"},

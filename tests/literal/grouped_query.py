@@ -11,8 +11,9 @@ GRIDS = [
         "causal": [False, True],
         "positions": ["none", "rotary", "alibi"],
         "masks": ["", "keep", "document"],
+        "sink": [False, True],
     },
-    {**USUAL, "key_value_heads": [2], "masks": ["source"]},
+    {**USUAL, "key_value_heads": [2], "masks": ["source"], "sink": [False, True]},
     {
         **USUAL,
         "key_value_heads": [2],

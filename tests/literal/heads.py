@@ -112,10 +112,18 @@ def in_sight(case: Any, length: int) -> Bool[Tensor, "2 1 l s"]:
 
 
 def softmax_over(
-    scores: Float[Tensor, "b h l s"], sees: Bool[Tensor, "*any l s"]
+    scores: Float[Tensor, "b h l s"],
+    sees: Bool[Tensor, "*any l s"],
+    sinks: Float[Tensor, " h"] | None = None,
 ) -> Float[Tensor, "b h l s"]:
-    """Return weights over what each query sees; 0 where it sees nothing."""
+    """Return weights over what each query sees; 0 where it sees nothing.
+
+    With `sinks`, exp of a head's number is added to the sums.
+    """
     scores = scores.masked_fill(~sees, -1e300)
+    if sinks is not None:
+        weights = scores.exp() * sees
+        return weights / (weights.sum(-1, keepdim=True) + sinks.exp()[:, None, None])
     weights = (scores - scores.amax(-1, keepdim=True)).exp() * sees
     return weights / weights.sum(-1, keepdim=True).clamp(min=1e-300)
 
@@ -126,9 +134,11 @@ def attention_in_sight(
     v: Float[Tensor, "b h s v"],
     sees: Bool[Tensor, "*any l s"],
     low: Tensor | float = 0.0,
+    *,
+    sinks: Float[Tensor, " h"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Return softmax(q k^T / sqrt(d) - low) v over what each query sees; 0 where nothing."""
-    return softmax_over(q @ k.mT / math.sqrt(q.shape[-1]) - low, sees) @ v
+    return softmax_over(q @ k.mT / math.sqrt(q.shape[-1]) - low, sees, sinks) @ v
 
 
 def attended(
@@ -139,7 +149,8 @@ def attended(
     sight = in_sight(case, x.shape[1])
     sight = sight if sees is None else sight & sees
     low = lowered(case, q.shape[1], x.shape[1]) if case.source is None else 0.0
-    return merged(mixer, attention_in_sight(q, k, v, sight, low), x)
+    sinks = getattr(mixer.core, "sinks", None)
+    return merged(mixer, attention_in_sight(q, k, v, sight, low, sinks=sinks), x)
 
 
 def of_parts(

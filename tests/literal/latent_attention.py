@@ -22,6 +22,7 @@ KEPT = {
     "bias": [False, True],
     "own_head_width": [None, 6],
     "masks": ["", "keep", "document"],
+    "sink": [False, True],
 }
 GRIDS = [
     {**KEPT, "positions": ["rotary"], "rotary_width": [None, 4]},
@@ -48,5 +49,5 @@ def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
         q = torch.cat((q[..., :width], turned), -1)
     k = torch.cat((k, shared.expand(-1, mixer.heads, -1, -1)), -1)
     low = lowered(case, mixer.heads, x.shape[1])
-    o = attention_in_sight(q, k, v, in_sight(case, x.shape[1]), low)
+    o = attention_in_sight(q, k, v, in_sight(case, x.shape[1]), low, sinks=mixer.core.sinks)
     return mixer.out_proj(joined(o))

@@ -15,6 +15,17 @@ KEPT = {
 }
 GRIDS = [
     {**KEPT, "window": [[1], [5], [40], [200]], "block": [1, 8, None], "length": [2, 64, 101]},
+    {
+        "causal": [False, True],
+        "masks": ["", "keep"],
+        "positions": ["none", "rotary"],
+        "window": [[1], [5], [40]],
+        "block": [1, 8, None],
+        "length": [2, 64],
+        "dilation": [[1], [3]],
+        "small": [False, True],
+        "sink": [True],
+    },
     {**KEPT, "window": [[1], [7]], "dilation": [[5], [70]], "block": [8], "length": [101]},
 ]
 

@@ -11,8 +11,14 @@ GRIDS = [
         "length": [13, 1],
         "output_gate": [False, True],
         "qk_norm": [False, True],
+        "sink": [False, True],
         "own_head_width": [None, 6],
     },
-    {"causal": [True], "masks": ["prefix", "keep document prefix"], "length": [7]},
-    {"masks": ["source"], "output_gate": [False, True]},
+    {
+        "causal": [True],
+        "masks": ["prefix", "keep document prefix"],
+        "length": [7],
+        "sink": [False, True],
+    },
+    {"masks": ["source"], "output_gate": [False, True], "sink": [False, True]},
 ]

@@ -7,11 +7,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lra.models.mixer import Layout, Positions, Site, State, Traits
+from lra.models.mixer import Layout, Positions, Site, State, Traits, Unsupported
 from lra.models.ops import window_cache
 from lra.models.ops.banded.attention import BandedAttention, attend_in_sight
 from lra.models.ops.banded.layout import Fold
 from lra.models.ops.banded.scores import GlobalKeys, Scores
+from lra.models.ops.sinks import widened
 from lra.models.positions import alibi_slopes
 
 
@@ -112,8 +113,12 @@ class SlidingWindowCore(nn.Module):
         dilation: int = 1,
         behind: int | None = None,
         heads: slice = slice(None),
+        sink: bool = False,
     ) -> None:
-        """Check the options; ALiBi's slopes are those of the slice `heads` of all heads."""
+        """Check the options; ALiBi's slopes are those of the slice `heads` of all heads.
+
+        With `sink`, each head has a learned logit in the denominator of its softmax.
+        """
         super().__init__()
         if window < 1:
             raise ValueError(
@@ -133,6 +138,12 @@ class SlidingWindowCore(nn.Module):
         self.dilation, self.behind = dilation, behind
         self.dropout = site.attention_dropout
         sloped = site.positions == Positions.alibi
+        if sink and sloped:
+            raise Unsupported(
+                "a sink has no distance, by which positions=alibi would lower its score: set "
+                "sink=false, or choose other positions"
+            )
+        self.sinks = nn.Parameter(torch.zeros(site.heads)) if sink else None
         slopes = alibi_slopes(site.heads)[heads] if sloped else None
         self.register_buffer("slopes", slopes, persistent=False)
         back = window if behind is None else behind
@@ -143,7 +154,7 @@ class SlidingWindowCore(nn.Module):
             causal=site.causal,
             reach=(back if site.causal else max(window, back)) * dilation,
             positions=frozenset({Positions.alibi.value}),
-            row_stochastic=True,  # the weights of a query sum to 1
+            row_stochastic=not sink,  # without a sink, the weights of a query sum to 1
             weight_dropout=True,
             sees_order=not (everything or itself),
         )
@@ -157,6 +168,11 @@ class SlidingWindowCore(nn.Module):
         beyond: GlobalKeys | None = None,
     ) -> Float[Tensor, "b h l v"]:
         """Return attention within the window; if s > l, keys begin with s - l earlier tokens."""
+        width = v.shape[-1]
+        if self.sinks is not None:  # one more key, whose value is 0
+            q, k, v, key = widened(q, k, v, self.sinks)
+            first = torch.zeros(len(q), 1, dtype=torch.long, device=q.device)
+            beyond = GlobalKeys(key, torch.zeros_like(key), first)
         return window_attention(
             q,
             k,
@@ -170,7 +186,7 @@ class SlidingWindowCore(nn.Module):
             behind=self.behind,
             slopes=self.slopes,
             beyond=beyond,
-        )
+        )[..., :width]
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return the state before the first token: keys, values, and the number of stored tokens.

@@ -509,6 +509,7 @@ REFUSED = {
         ({"window": [0]}, "got 0; for none choose model=identity"),
         ({"block": 0}, "block must be at least 1"),
     ],
+    "softmax": [({"sink": True, "variant": "lra"}, "sink")],
     "slstm": [
         ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
     ],
@@ -559,6 +560,8 @@ UNSUPPORTED = {
         ({"top": 4}, "top has no effect under form=heavy: got 4; leave it at 512, or choose form="),
         ({"penalty": 0.0}, "penalty has no effect under form=heavy"),
         ({"positions": Positions.none, "rotary_width": 2}, "rotary_width has no effect"),
+    "sliding_window": [
+        ({"sink": True, "positions": Positions.alibi}, "set sink=false, or choose other positions"),
     ],
     "compressive_transformer": [
         ({"compression": "mean", "reconstruction": "autoencoding"}, "convolution or dilated"),

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from lra.models.families.differential import Differential
 from lra.models.families.fnet import FNet
+from lra.models.families.grouped_query import GroupedQueryAttention
 from lra.models.families.latent_attention import NORM_EPSILON, LatentAttention
 from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
@@ -171,6 +172,41 @@ def gated_and_normed(case: PeerCase) -> PeerPair:
     return PeerPair(layer_of(ours), theirs, case.tokens(), weights)
 
 
+def with_sinks(case: PeerCase) -> PeerPair:
+    """Transformers' GptOssAttention in its eager form, two heads of queries to one of keys."""
+    module = package("transformers.models.gpt_oss.modeling_gpt_oss")
+    width, heads, groups = case.head_width, case.heads, case.heads // 2
+    config = package("transformers").GptOssConfig(
+        hidden_size=case.width, num_attention_heads=heads, num_key_value_heads=groups,
+        head_dim=width, attention_bias=True, layer_types=["full_attention"],
+        num_hidden_layers=1, attn_implementation="eager",
+    )  # fmt: skip
+    peer: Any = case.placed(module.GptOssAttention(config, layer_idx=0))
+    nn.init.normal_(peer.sinks)
+    site = replace(case.site(), positions=Positions.rotary)
+    ours: Any = case.placed(GroupedQueryAttention(site, key_value_heads=groups, sink=True))
+    same = {"q_proj": peer.q_proj, "k_proj": peer.k_proj, "v_proj": peer.v_proj}
+    same["out_proj"] = peer.o_proj
+    weights = tuple(
+        twins(parameter, getattr(same[name], kind))
+        for name in same
+        for kind, parameter in getattr(ours, name).named_parameters()
+    )
+    weights += (twins(ours.core.sinks, peer.sinks),)
+    turn = tuple(angles[..., : width // 2] for angles in rotary_angles(case, width))
+    mask = None
+    if case.causal:
+        mask = nn.Transformer.generate_square_subsequent_mask(
+            case.length, device=case.device, dtype=case.dtype
+        )
+
+    def theirs(x: Tensor) -> Tensor:
+        out: Tensor = peer(x, turn, mask)[0]
+        return out
+
+    return PeerPair(layer_of(ours), theirs, case.tokens(), weights)
+
+
 class ByMaps(nn.Linear):
     """A projection whose two parts of each head follow each other; theirs wants all first parts."""
 
@@ -247,6 +283,15 @@ PEERS = (
         causal=True,
         note="its norms, in float32 whatever comes, are PyTorch's; its projection to queries and "
         "gates is two, side by side; as many heads of keys, no biases",
+    ),
+    Peer(
+        name="transformers GptOssAttention",
+        distribution="transformers",
+        family="grouped_query",
+        setting="a layer, sink=true, two heads of queries to one of keys, rotary positions",
+        make=with_sinks,
+        causal=True,
+        note="its eager form, with all scores",
     ),
     Peer(
         name="transformers DiffLlamaAttention",

@@ -82,6 +82,6 @@ def test_what_has_no_products_of_tokens_alone_is_refused():
         with_shared_heads(model_of(LinearAttention), 0.5)
     with pytest.raises(Unsupported, match=r"positions=learned"):
         with_shared_heads(model_of(positions=Positions.rotary), 0.5)
-    for option in ("output_gate", "qk_norm"):
+    for option in ("output_gate", "qk_norm", "sink"):
         with pytest.raises(Unsupported, match=f"has {option}, which shared heads do not support"):
             with_shared_heads(model_of(partial(SDPA, **{option: True})), 0.5)
