@@ -154,6 +154,8 @@ class MultiHead(Family):
             channel of the attention output (Qiu et al. 2025, arXiv:2505.06708, elementwise).
         qk_norm: Whether RMSNorm, with weights shared by all heads, is applied to queries and keys
             before rotary positions (Qwen3, arXiv:2505.09388).
+        head_gate: Whether one sigmoid gate for each head multiplies the attention output (Qiu et
+            al., headwise); it takes the place of `output_gate`.
         joint_qk_norm: Whether that norm is over all heads together, each channel with its own
             weight (OLMo 2, arXiv:2501.00656); it takes the place of `qk_norm`.
     """
@@ -186,6 +188,7 @@ class MultiHead(Family):
         output_gate: bool = False,
         qk_norm: bool = False,
         joint_qk_norm: bool = False,
+        head_gate: bool = False,
     ) -> None:
         """Make the projections, and join the traits of `core` with those of this class."""
         super().__init__()
@@ -226,6 +229,9 @@ class MultiHead(Family):
         self.out_proj = projection(width, site.width, bias=biased.output)
         # Drawn last, so that all other weights are equal with and without the gate.
         self.gate_proj = projection(site.width, width, bias=biased.qkv) if output_gate else None
+        if head_gate:
+            self.gate_proj = projection(site.width, counts.outputs, bias=biased.qkv)
+        self.head_gate = head_gate
         self.q_norm, self.k_norm = (
             nn.RMSNorm(self.key_width, NORM_EPSILON) if qk_norm else None for _ in range(2)
         )
@@ -355,7 +361,7 @@ class MultiHead(Family):
         if self.gate_proj is None:
             return o
         gate: Tensor = self.gate_proj(blanked(x, layout, self.traits))
-        return o * self.split(gate.sigmoid())
+        return o * self.split(gate.sigmoid(), 1 if self.head_gate else None)
 
     def merge(self, o: Float[Tensor, "b h l k"]) -> Float[Tensor, "b l d"]:
         """Concatenate the heads and project them back to the width of the model."""

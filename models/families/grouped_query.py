@@ -76,12 +76,18 @@ class GroupedQueryAttention(MultiHead):
         qk_norm: bool = False,
         joint_qk_norm: bool = False,
         sink: bool = False,
+        head_gate: bool = False,
     ) -> None:
         """Make as many heads of keys and values as chosen; all other heads are those of `site`."""
         if qk_norm and joint_qk_norm:
             raise ValueError(
                 "qk_norm=true norms each head, and joint_qk_norm=true all heads together: got "
                 "both; set one of them to false"
+            )
+        if output_gate and head_gate:
+            raise ValueError(
+                "output_gate=true gates each channel, and head_gate=true each head: got both; set "
+                "one of them to false"
             )
         if key_value_heads < 1 or site.heads % key_value_heads:
             raise ValueError(
@@ -93,5 +99,5 @@ class GroupedQueryAttention(MultiHead):
         core = ExactCore(site, grouped_sdpa, memory=Growth(1.0), sink=sink)
         super().__init__(
             site, core, bias=bias, heads=heads, output_gate=output_gate, qk_norm=qk_norm,
-            joint_qk_norm=joint_qk_norm,
+            joint_qk_norm=joint_qk_norm, head_gate=head_gate,
         )  # fmt: skip

@@ -46,8 +46,10 @@ class SlidingWindow(MultiHead):
         block: int | None = None,
         bias: bool = True,
         sink: bool = False,
+        qk_norm: bool = False,
+        head_gate: bool = False,
     ) -> None:
         core = SlidingWindowCore(
             site, window=site.at(window), block=block, dilation=site.at(dilation), sink=sink
         )
-        super().__init__(site, core, bias=bias)
+        super().__init__(site, core, bias=bias, qk_norm=qk_norm, head_gate=head_gate)

@@ -262,6 +262,44 @@ def olmo_hybrid(block: Any, layer: Any) -> None:
     gated(mixer, peer)
 
 
+def recurrent_gemma(block: Any, layer: Any) -> None:
+    copy(block.mixer_norm.weight, layer.temporal_pre_norm.weight + 1)
+    copy(block.network_norm.weight, layer.channel_pre_norm.weight + 1)
+    network = layer.mlp_block
+    swiglu(block, network.gate_proj, network.up_proj, network.down_proj)
+    peer, mixer = layer.temporal_block, block.mixer
+    if hasattr(peer, "q_proj"):
+        projections(mixer, peer)
+        return
+    copy(mixer.gate_proj, peer.linear_y)
+    copy(mixer.input_proj, peer.linear_x)
+    copy(mixer.out_proj, peer.linear_out)
+    convolution(mixer.convolutions, peer.conv_1d)
+    gates = peer.rg_lru
+    copy(mixer.decay, gates.recurrent_param)
+    copy(mixer.decay_map.weight, gates.recurrent_gate_weight.mT)
+    copy(mixer.input_map.weight, gates.input_gate_weight.mT)
+    copy(mixer.decay_bias, gates.recurrent_gate_bias.flatten())
+    copy(mixer.input_bias, gates.input_gate_bias.flatten())
+
+
+def lfm3(block: Any, layer: Any) -> None:
+    copy(block.mixer_input_norm, layer.operator_norm)
+    copy(block.mixer_norm, layer.post_operator_norm)
+    copy(block.network_input_norm, layer.ffn_norm)
+    copy(block.network_norm, layer.post_ffn_norm)
+    swiglu(block, layer.feed_forward.w1, layer.feed_forward.w3, layer.feed_forward.w2)
+    mixer = block.mixer
+    if hasattr(layer, "self_attn"):
+        projections(mixer, layer.self_attn, norms=True)
+        copy(mixer.gate_proj, layer.self_attn.g_proj)
+        return
+    maps = (mixer.write_proj, mixer.read_proj, mixer.input_proj)
+    parts(layer.conv.in_proj.weight, *(each.weight for each in maps))
+    convolution(mixer.convolutions, layer.conv.conv)
+    copy(mixer.out_proj, layer.conv.out_proj)
+
+
 USUAL = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4,
     "num_key_value_heads": 2, "pad_token_id": None,
@@ -343,6 +381,24 @@ SOURCES = {
          "model.layer_options.gated_delta_net.backbone.head_width=6"),
         olmo_hybrid,
     ),
+    "recurrent_gemma": Source(
+        "recurrent_gemma", "RecurrentGemma",
+        {**USUAL, "num_hidden_layers": 6, "num_key_value_heads": 4, "intermediate_size": 96,
+         "attention_window_size": 5, "lru_width": 32},
+        ("model.backbone.depth=6", "model.layer_options.sliding_window.window=[4]"),
+        recurrent_gemma,
+    ),
+    "lfm3": Source(
+        "lfm3", "Lfm3",
+        {**USUAL, "num_hidden_layers": 8, "num_key_value_heads": 4, "head_dim": 8,
+         "sliding_window": 5, "rope_parameters": {
+             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+             "full_attention": {"rope_type": "default", "rope_theta": 1e6}}},
+        ("model.backbone.depth=8", "model.layer_options.attention.key_value_heads=4",
+         "model.layer_options.window.window=[4]",
+         "model.layer_options.attention.backbone.rotary_share=1.0"),
+        lfm3,
+    ),
 }  # fmt: skip
 
 
@@ -365,6 +421,10 @@ def theirs_of(source: Source) -> Any:
     for module in model.modules():
         if hasattr(module, "time_step_limit"):  # theirs clamps steps at the smallest initial one
             module.time_step_limit = (0.0, float("inf"))
+        if hasattr(module, "normalizer"):  # rounded to bfloat16 there
+            module.normalizer = torch.tensor(module.config.hidden_size**0.5)
+        if type(module).__name__ == "Lfm3Attention":
+            module.q_norm.variance_epsilon = module.k_norm.variance_epsilon = 1e-6
         if type(module).__name__ == "MiniMaxLightningAttention":
             module.norm.variance_epsilon *= module.head_dim  # ours divides keys by its root
     for parameter in model.parameters():  # also norms and biases, which start at 1 and 0
@@ -381,7 +441,7 @@ def pair_of(name: str) -> tuple[Any, Any]:
     )
     final = next(
         getattr(theirs, key)
-        for key in ("norm", "final_layernorm", "norm_f", "embedding_norm")
+        for key in ("norm", "final_layernorm", "norm_f", "embedding_norm", "final_norm")
         if hasattr(theirs, key)
     )
     if name == "minimax_01":  # its layers begin with a norm of the stream, ours end with one
@@ -406,6 +466,8 @@ def test_a_stack_equals_its_source(name: str) -> None:
         )
         keep = torch.ones(3, LENGTH, dtype=torch.bool)
         keep[1, :6] = keep[2, 14:] = False
+        if name == "recurrent_gemma":  # its recurrence reads padding, so padding stands last
+            keep[1] = keep[1].flip(0)
         expected = theirs(input_ids=tokens, attention_mask=keep.long()).last_hidden_state
         found = ours.run(tokens[:, None], keep[:, None], None).x
     difference = (found - expected)[keep].abs().max().item()
@@ -453,6 +515,7 @@ LISTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     ),
     "glm5_next": ("glm5_next", "Glm5NextTextConfig", {}, {"indexed_attention"}),
     "olmo_hybrid": ("olmo_hybrid", "OlmoHybridConfig", {}, {"full_attention"}),
+    "lfm3": ("lfm3", "Lfm3Config", {}, {"full_attention"}),
     "jamba": ("jamba", "JambaConfig", {}, {"full_attention"}),
     "bailing": ("bailing_hybrid", "BailingHybridConfig", {}, {"full_attention"}),
     "mimo_v2": ("mimo_v2_flash", "MiMoV2FlashConfig", {}, {"full_attention"}),

@@ -27,12 +27,14 @@ ATTENTION: dict[str, tuple[int, set[int]]] = {
     "falcon_h1": (32, {*range(32)}),
     "hymba": (32, {0, 15, 31}),
     "nemotron_h": (52, {7, 18, 29, 40}),
+    "lfm3": (24, {2, 6, 10, 14, 18, 22}),
+    "recurrent_gemma": (26, {*range(2, 26, 3)}),
     "zamba2": (54, {6, 12, 18, 24, 30, 36, 42, 47, 51}),
     "deepseek_v4": (43, {*range(3, 43, 2)}),
 }
 """Depth, and the layers with attention (of deepseek_v4: with the sparse kind)."""
 KINDS = {"attention", "latent_attention", "both", "full", "A", "H", "sparse"}
-ALSO = {"samba": {"sliding_window"}}
+ALSO = {name: {"sliding_window"} for name in ("samba", "recurrent_gemma")}
 
 
 def run_of(name: str, *words: str) -> Any:

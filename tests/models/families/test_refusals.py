@@ -44,12 +44,14 @@ USUAL = {
     "path": {"causal": True},
     "performer": {"width": 16, "heads": 2},
     "qrnn": {"width": 6, "heads": 2},
+    "rg_lru": {"causal": True},
     "rwkv6": {"causal": True},
     "rwkv7": {"causal": True},
     "s4": {"width": 6, "heads": 2, "states": 8},
     "s5": {"width": 6, "heads": 2, "states": 8, "blocks": 2},
     "sgconv": {"width": 6, "heads": 2, "max_length": 24},
     "skyformer": {"landmarks": 8},
+    "short_conv": {"causal": True},
     "slstm": {"causal": True},
     "sparse_transformer": {"width": 16, "heads": 4, "stride": 6},
     "synthesizer": {"max_length": 23},
@@ -142,6 +144,7 @@ REFUSED = {
             {"key_value_heads": 12},
             "key_value_heads must divide .*: got key_value_heads=12, heads=6",
         ),
+        ({"output_gate": True, "head_gate": True}, "gates each channel, .* got both"),
         ({"qk_norm": True, "joint_qk_norm": True}, "got both; set one of them to false"),
         (
             {"positions": Positions.rotary, "rotary_share": 0.2},
@@ -420,6 +423,9 @@ REFUSED = {
         ({"chunk": 0}, "chunk must be at least 1"),
         ({"heads": 4}, "rotary=true rotates pairs"),
     ],
+    "rg_lru": [
+        ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
+    ],
     "rwkv6": [
         ({"mix_rank": 0}, "mix_rank must be at least 1: got 0"),
         ({"decay_rank": 0}, "decay_rank must be at least 1: got 0"),
@@ -510,6 +516,9 @@ REFUSED = {
         ({"block": 0}, "block must be at least 1"),
     ],
     "softmax": [({"sink": True, "variant": "lra"}, "sink")],
+    "short_conv": [
+        ({"convolution": 1}, "must be at least 2: got 1; 3 is usual"),
+    ],
     "slstm": [
         ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
     ],

@@ -47,6 +47,10 @@ SIZES = [
      [ONE_SIZE * D, ONE_SIZE * D, 1, 2 * D]),
     ("path", {"forget": True}, 4 * D**2 + 2 * 32 * D + 3 * D + 2 * (4 * D + 4),
      [ONE_SIZE * D, ONE_SIZE * D, 1, ONE_SIZE * 4, 2 * D]),
+    # Three maps, taps with biases, two gates within heads with biases, and l.
+    ("rg_lru", {}, 3 * D**2 + 5 * D + 2 * D * HEAD + 2 * D + D, [D + 1, 3 * D]),
+    # Four maps and taps.
+    ("short_conv", {"convolution": 3}, 4 * D**2 + 3 * D, [0, 2 * D]),
     # As counted in xlstm's layer: k v + k + 1 numbers a head.
     ("mlstm", {}, 109_320, [4 * (64 * 64 + 64), 4, 3 * 2 * D]),
     # Slots have keys and values as wide as heads.

@@ -71,6 +71,14 @@ UNSTORED: dict[str, dict[str, str]] = {
         for index in range(3) for part in ("weight", "bias")
     },
     "path": {"convolutions.0.weight": "as the released layer alone draws taps"},
+    "rg_lru": {
+        "decay": "the released code is not a package; the page says the law",
+        "decay_map.weight": "N(0, 1 / width of a head), as in that code",
+        "input_map.weight": "N(0, 1 / width of a head), as in that code",
+        "convolutions.0.weight": "PyTorch's law of convolutions, as every family here",
+        "convolutions.0.bias": "PyTorch's law of convolutions, as every family here",
+    },
+    "short_conv": {"convolutions.0.weight": "PyTorch's own convolution"},
     "s4 diagonal": {"dynamics.entry": "cut there where eigenvectors happen to turn it"},
     "s4 dplr": {"readout": "another parameter there, which the page says"},
     "sinkhorn": {
