@@ -17,7 +17,7 @@ from lra.models.backbone.config import Head, TaskFacts
 from peers.peer import package
 
 VOCABULARY, LENGTH = 37, 21
-FROM_ZERO = {"Qwen3NextRMSNorm", "RecurrentGemmaRMSNorm"}
+FROM_ZERO = {"Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "RecurrentGemmaRMSNorm"}
 """Norms whose weights count from 0."""
 IDLE = ("mlp.gate.weight",)
 """Ends of names of parameters without effect: the router of a single expert."""
@@ -94,6 +94,14 @@ def qwen3_next(block: Any, layer: Any) -> None:
         norm(mixer.k_norm, peer.k_norm)
         return
     peer, mixer = layer.linear_attn, block.mixer
+    if hasattr(peer, "in_proj_qkv"):  # Qwen3.5
+        streams = (mixer.q_proj, mixer.k_proj, mixer.v_proj)
+        parts(peer.in_proj_qkv.weight, *(each.weight for each in streams))
+        copy(mixer.gate_proj, peer.in_proj_z)
+        copy(mixer.beta_map, peer.in_proj_b)
+        copy(mixer.decay_map, peer.in_proj_a)
+        gated(mixer, peer)
+        return
     by_head = peer.in_proj_qkvz.weight.unflatten(0, (peer.num_k_heads, -1))
     sizes = (peer.head_k_dim, peer.head_k_dim, peer.head_v_dim, peer.head_v_dim)
     names = ("q_proj", "k_proj", "v_proj", "gate_proj")
@@ -315,6 +323,16 @@ SOURCES = {
          "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 4,
          "linear_num_value_heads": 4, "rms_norm_eps": 1e-6, "rope_parameters": {
              "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}},
+        ("model.backbone.depth=8", GROUPED),
+        qwen3_next,
+    ),
+    "qwen3_5": Source(
+        "qwen3_5", "Qwen3_5Text",
+        {**USUAL, "num_hidden_layers": 8, "head_dim": 8, "rms_norm_eps": 1e-6,
+         "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 4,
+         "linear_num_value_heads": 4, "rope_parameters": {
+             "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25,
+             "mrope_section": [1, 0, 0]}},
         ("model.backbone.depth=8", GROUPED),
         qwen3_next,
     ),
