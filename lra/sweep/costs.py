@@ -296,7 +296,10 @@ def cost_of(numbers: Sequence[float]) -> PassCost:
 
 def _has_equal_layers(run: Run, name: str) -> bool:
     """Return whether all layers of a model, or of the reference `name`, do the same work."""
-    if run.backbone.layer_groups is not None or run.backbone.residual == Residual.attention:
+    backbone = run.backbone
+    if backbone.residual == Residual.attention or backbone.loop_first is not None:
+        return False
+    if backbone.layer_groups is not None:
         return False
     if name != OWN:
         return True

@@ -13,6 +13,7 @@ from lra.composition.hydra_entry import entries
 from lra.composition.run import Run
 from lra.errors import ConfigError, UnknownName, near, unknown
 from lra.models.backbone.choices import CAUSAL_HEADS, Head
+from lra.models.backbone.stack import Stack
 from lra.models.canon import TAPS
 from lra.models.mixer import Unsupported
 from lra.models.state import size_bytes
@@ -160,7 +161,9 @@ def _count_family(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
     assert machine is not None, "a step was counted"
     with torch.device("meta"):
         model = build_model(run, max_length=length).eval()
-    reaches = [traits.reach for traits in model.traits]
+    traits = model.traits
+    visits = model.stack.visits if isinstance(model.stack, Stack) else range(len(traits))
+    reaches = [traits[layer].reach for layer in visits]
     taps = len(reaches) * (TAPS - 1) * len(run.backbone.canon.replace("B", ""))  # B is in `reach`
     yield {
         "fits": step.fits,

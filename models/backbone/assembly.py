@@ -49,6 +49,7 @@ from lra.models.backbone.layers import (
     check_network_layer,
 )
 from lra.models.backbone.length_pooling import Cut, PooledStack, PostNormPooledStack
+from lra.models.backbone.loop import LoopStack, PostNormLoopStack, loop_of
 from lra.models.backbone.networks import ACTIVATIONS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
 from lra.models.backbone.reversible import ReversibleStack
@@ -170,6 +171,8 @@ def stack_of(
         kind = partial(pooled_kind, cut=cut, inside=config.positions in INSIDE)
     if config.residual == Residual.attention:
         kind = partial(AttentionStack, size=config.residual_block)
+    if loop := loop_of(config):
+        kind = partial(PostNormLoopStack if post else LoopStack, loop=loop)
     stack = kind(
         blocks, width=config.width, checkpointing=config.activation_checkpointing,
         zeroed=zeroed, norm=config.norm, norm_epsilon=config.norm_epsilon,
@@ -221,6 +224,7 @@ def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
         ("layer_groups", None),
         ("pool_blocks", 1),
         ("canon", ""),
+        ("loop_first", None),
     ):
         if (value := getattr(config, name)) not in wanted and name not in reads:
             raise Idle(

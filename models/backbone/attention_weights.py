@@ -85,10 +85,10 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
                 f"{family(mixer)} has no attention weights, because its outputs are not weighted "
                 "means of values (traits.row_stochastic=False)"
             )
-        elif sum(block is other for other in stack.blocks) > 1:
+        elif sum(block is stack.blocks[other] for other in stack.visits) > 1:
             reasons[layer] = (
                 "several layers share one module, so lra cannot distinguish their calls: set "
-                "model.backbone.layer_groups=null"
+                "model.backbone.layer_groups=null, and loop_first=null"
             )
         elif not isinstance(core, nn.Module):
             reasons[layer] = (

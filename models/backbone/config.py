@@ -21,6 +21,7 @@ from lra.models.backbone.choices import (
 )
 from lra.models.backbone.heads import ORDERLESS, Interaction, Pooling
 from lra.models.backbone.length_pooling import PoolMode, check_blocks, even_blocks
+from lra.models.backbone.loop import Inject, LoopStart, TrainPasses, check_loop
 from lra.models.backbone.networks import ACTIVATIONS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
 from lra.models.idle import Need, defaults, format_value, idle
@@ -79,6 +80,21 @@ class BackboneConfig:
     of its widths (ConvBERT, arXiv:2008.02496)."""
     feed_forward_chunks: int = 1
     """Pieces of the length that pass the network one by one, and are recomputed in backward."""
+    loop_first: int | None = None
+    """First layer of a loop, from 0: the layers from here to `loop_last` are applied several times
+    (arXiv:2502.05171). None: no loop."""
+    loop_last: int | None = None
+    """Last layer of the loop; None: that of the stack."""
+    loop_passes: int = 4
+    """How often the loop is applied; stored weights also run with another number."""
+    loop_inject: Inject = Inject.none
+    """How the input of the loop enters each pass."""
+    loop_start: LoopStart = LoopStart.state
+    """What the first pass reads: the input of the loop, or noise (zeros in evaluation)."""
+    loop_train_passes: TrainPasses = TrainPasses.fixed
+    """Whether training makes `loop_passes` passes, or a random number, whose mean is one more."""
+    loop_back_passes: int | None = None
+    """Last passes that gradients go through; None = all."""
     canon: str = ""
     """Places of Canon layers, causal convolutions of four tokens with a residual, among A (before
     the mixer), B (on its queries, keys and values), C (before the feed-forward network) and D (on
@@ -169,7 +185,8 @@ class BackboneConfig:
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
                      "feed_forward_chunks", "feed_forward_groups", "head_hidden_width", "memory",
                      "pool_blocks", "evaluation_memory", "relative_distance",
-                     "embedding_width", "residual_block"):  # fmt: skip
+                     "embedding_width", "residual_block", "loop_passes",
+                     "loop_back_passes"):  # fmt: skip
             check_least(1, **{name: getattr(self, name)})
         check_least(0, decoder_depth=self.decoder_depth)
         if self.head_hidden_layers not in (0, 1, 2):
@@ -196,6 +213,7 @@ class BackboneConfig:
         self._refuse_pairs()
         check_blocks(self)
         check_canon(self)
+        check_loop(self)
         if self.norm == NormKind.batch:
             self._check_batch_norm()
 
@@ -291,7 +309,8 @@ class BackboneConfig:
         """
         usual = defaults(BackboneConfig)
         conflicting = [
-            "activation_checkpointing", "feed_forward_chunks", "layer_groups", "pool_repeats"
+            "activation_checkpointing", "feed_forward_chunks", "layer_groups", "pool_repeats",
+            "loop_first",
         ]  # fmt: skip
         if self.residual == Residual.reversible:
             conflicting.append("residual")
@@ -351,6 +370,11 @@ NEEDS = (
     ),
     Need("reversible_output", residual=Residual.reversible),
     Need("residual_block", residual=Residual.attention),
+    Need(
+        "loop_last", "loop_passes", "loop_inject", "loop_start", "loop_train_passes",
+        "loop_back_passes",
+        words="loop_first", holds=lambda _, chosen: chosen.loop_first is not None,
+    ),
     Need("stack_norm", residual=tuple(each for each in Residual if each != Residual.reversible)),
     Need(
         "norm", "norm_epsilon", words="residual=pre_norm or stack_norm=true",

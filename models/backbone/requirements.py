@@ -132,8 +132,8 @@ def query_for(stack: nn.Module, width: int) -> nn.Parameter:
         raise Unsupported(
             "objective=permutation needs separate queries, which do not depend on the token to be "
             f"predicted, and {family(stack)} cannot compute them: set "
-            "model.backbone.residual=pre_norm and pool_blocks=1, or choose another objective of "
-            "the task"
+            "model.backbone.residual=pre_norm, pool_blocks=1 and loop_first=null, or choose "
+            "another objective of the task"
         )
     return nn.Parameter(0.02 * torch.randn(width))
 

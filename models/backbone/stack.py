@@ -395,8 +395,13 @@ class Stack(nn.Module):
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty states of all mixers; raise `Unsupported` if one has no state."""
-        blocks = cast(Sequence[TransformerBlock], self.blocks)
+        blocks = [cast(TransformerBlock, self.blocks[layer]) for layer in self.visits]
         return tuple(block.initial_state(batch_size, memory) for block in blocks)
+
+    @property
+    def visits(self) -> list[int]:
+        """The number of each layer, from 0, in the order in which they are applied."""
+        return list(range(len(self.blocks)))
 
 
 class PostNormStack(Stack):

@@ -12,6 +12,7 @@ from typing import Any, cast
 from torch import nn
 
 from lra.models.backbone.length_pooling import PooledStack
+from lra.models.backbone.loop import LoopStack
 from lra.models.backbone.model import Backbone
 from lra.models.backbone.stack import Stack, family
 from lra.models.mixer import Penalised, Unsupported
@@ -69,10 +70,10 @@ def unshare(model: Backbone) -> None:
 def _plain_stack(model: Backbone) -> Stack:
     """Return the model's stack if it is a sequence of equal layers; else raise `Unsupported`."""
     stack = model.stack
-    if not isinstance(stack, Stack) or isinstance(stack, PooledStack):
+    if not isinstance(stack, Stack) or isinstance(stack, PooledStack | LoopStack):
         raise Unsupported(
             f"{family(stack)} is not a sequence of equal layers: choose another family, and set "
-            "model.backbone.pool_blocks=1"
+            "model.backbone.pool_blocks=1 and loop_first=null"
         )
     return stack
 

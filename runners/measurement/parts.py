@@ -217,7 +217,7 @@ def _list_parts(model: Backbone, watched: _Attributed, tokens: int, *, grouped: 
     parts = [embedding._replace(operations=None) if grouped else embedding]
     parts.append(single_part("positions", model.positions))
     if isinstance(model.stack, Stack):
-        blocks = [cast(Any, block) for block in model.stack.blocks]
+        blocks = [cast(Any, model.stack.blocks[layer]) for layer in model.stack.visits]
         parts.append(single_part("shared by layers", *_tied_parameters(blocks)))
         layers = [_count_layer(blocks, number, claims, watched) for number in range(len(blocks))]
         parts += _group_layers(layers)

@@ -183,11 +183,11 @@ def paired_layers(student: Backbone, teacher: Backbone) -> list[tuple[int, int]]
                 f"the {name} arranges its layers itself, so lra cannot compare layers: set "
                 "runner.hidden_weight=0 and runner.attention_weight=0"
             )
-        if len({*model.stack.blocks}) < len(model.stack.blocks):
+        if len({*model.stack.blocks}) < len(model.stack.visits):
             raise Unsupported(
                 f"several layers of the {name} share one module, so lra cannot distinguish them: "
-                "set model.backbone.layer_groups=null, or runner.hidden_weight=0 and "
-                "runner.attention_weight=0"
+                "set model.backbone.layer_groups=null and loop_first=null, or "
+                "runner.hidden_weight=0 and runner.attention_weight=0"
             )
         depths.append(len(model.stack.blocks))
     student_depth, teacher_depth = depths
