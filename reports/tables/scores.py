@@ -129,7 +129,7 @@ def at_task_length(rows: pd.DataFrame) -> pd.DataFrame:
     If a run of a custom runner has several scores of one metric and split, none of them is
     returned, because labels that this function does not know distinguish them.
     """
-    rows = rows[~rows["runner"].isin(("extrapolate", "context", "compress"))]
+    rows = rows[~rows["runner"].isin(("extrapolate", "context", "compress", "loops"))]
     final = rows[rows["step"].isna() & rows["metric"].isin(SCORES) & (rows["status"] == "ok")]
     repeated = final.duplicated(["cell", "metric", "split", "baseline"], keep=False)
     return rows.drop(final.index[repeated])

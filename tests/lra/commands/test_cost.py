@@ -46,6 +46,22 @@ def test_the_table_folds_layers_and_names_them(capsys):
     assert "its parameters count once" in text
 
 
+def test_every_pass_of_a_loop_counts_and_its_parameters_once(capsys):
+    words = ("model=softmax", *MODEL, "model.backbone.depth=4", "--lengths=64")
+    loop = ("model.backbone.loop_first=1", "model.backbone.loop_last=2")
+    (plain,), (looped,) = (
+        told(capsys, *words),
+        told(capsys, *words, *loop, "model.backbone.loop_passes=3"),
+    )
+    assert looped["parameters"] == plain["parameters"]
+    of_layers = [
+        {part["part"]: part["uses"] * part["multiply_adds_each"] for part in found["parts"]}
+        for found in (plain, looped)
+    ]
+    for name in ("mixer", "network"):
+        assert of_layers[1][name] == 2 * of_layers[0][name]  # 8 layers in the place of 4
+
+
 def test_a_stored_cell_at_its_own_length(tmp_path, capsys):
     words = ("model=linear", *MODEL, "runner=scaling", "runner.lengths=[32]", "logger=none")
     cell = build(entries([*words, "runner.modes=[forward]"])).planned[0].cell

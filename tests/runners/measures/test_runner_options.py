@@ -13,6 +13,7 @@ from lra.runners.measures.context import LossByContext
 from lra.runners.measures.decode import Decode
 from lra.runners.measures.dynamic_evaluation import DynamicEvaluation
 from lra.runners.measures.extrapolate import Extrapolate
+from lra.runners.measures.loops import LoopScores
 from lra.runners.measures.scaling import Batching, Scaling
 from lra.runners.measures.span import Span
 from lra.runners.measures.transfer import Transfer
@@ -103,6 +104,13 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"factors": []}, "factors: got .*; wanted one or more positive numbers"),
         ({"factors": [1.0, -2.0]}, "wanted one or more positive numbers"),
         ({"factors": [2.0, 2.0]}, "wanted no number twice"),
+        ({"examples": 0}, "examples must be at least 1: got 0; null evaluates"),
+        ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
+    ],
+    LoopScores: [
+        ({"counts": []}, "wanted one or more positive numbers of passes"),
+        ({"counts": [0, 1]}, "got .0, 1.; wanted one or more positive"),
+        ({"counts": [2, 2]}, "none of them twice"),
         ({"examples": 0}, "examples must be at least 1: got 0; null evaluates"),
         ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
     ],
