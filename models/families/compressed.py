@@ -47,7 +47,6 @@ from lra.models.mixer import (
     Need,
     NonNegative,
     Positions,
-    Positive,
     Site,
     State,
     Traits,
@@ -67,6 +66,8 @@ from lra.models.ops.sparse.entry_index import EntryChoice, EntryIndex, shares
 from lra.models.positions import rotate_last
 
 UNTRAINED = "penalty=0: no loss trains the index, so these scores measure a random selector"
+ROTARY_BASE = 160_000.0
+"""The base of the angles of rotary positions, unless the backbone sets another."""
 Parts: TypeAlias = tuple[Tensor, ...]
 
 
@@ -105,15 +106,12 @@ class Compressed(Family):
     """Channels to which a group is mapped, o; null: 2 d / g."""
     rotary_width: Count | None = None
     """Number of rotated channels of a head; null: an eighth, made even."""
-    rotary_base: Positive = 160_000.0
-    """The slowest rotation takes about 2 pi times this number of tokens for a turn."""
 
     no_matrices = ("sink",)
     needs = (
         Need("top", "index_heads", "index_width", "penalty", form=EntryForm.sparse),
         Need(
             "rotary_width",
-            "rotary_base",
             words="rotary positions (model.backbone.positions=rotary)",
             holds=lambda site, _: site.positions == Positions.rotary,
         ),
@@ -139,6 +137,7 @@ class Compressed(Family):
             raise ValueError(
                 f"rotary_width must be even and 2 to the head width {head}: got {rotary}; use 2"
             )
+        self.rotary_base = ROTARY_BASE if site.rotary_base is None else site.rotary_base
         self.turn = partial(rotate_last, width=self.turned_width, base=self.rotary_base)
         index_width = self.index_width or max(head // 4, self.turned_width, 1)
         if index_width < self.turned_width:
@@ -175,7 +174,7 @@ class Compressed(Family):
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
             positions=frozenset({Positions.rotary.value}),
-            options=frozenset({"head_width"}),
+            options=frozenset({"head_width", "rotary_base"}),
             causal=True,
             operations=Growth(2.0),
             weight_dropout=True,

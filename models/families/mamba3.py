@@ -70,7 +70,7 @@ class Mamba3(Recurrence):
     rank: Count = 1
     """Number R of inputs and of outputs of a head per token; more than 1 gives the MIMO form."""
     decay: DecayForm = DecayForm.tail
-    rotary_share: float = 0.5
+    rotating_share: float = 0.5
     """Share of the channels of B and C that rotate; 0: none."""
     output_norm: bool = False
     """Whether the outputs of each head are normed before the gate."""
@@ -87,9 +87,9 @@ class Mamba3(Recurrence):
         """Make projections, biases and the map to steps, decays, shares and rates of rotation.
 
         Raises:
-            ValueError: `groups`, `rotary_share` or the steps do not fit.
+            ValueError: `groups`, `rotating_share` or the steps do not fit.
         """
-        heads, rank, share = site.heads, self.rank, self.rotary_share
+        heads, rank, share = site.heads, self.rank, self.rotating_share
         if heads % self.groups:
             raise ValueError(
                 "groups, the number of groups of heads, must divide heads: got "
@@ -97,8 +97,8 @@ class Mamba3(Recurrence):
             )
         if not 0 <= share <= 1 or (share > 0 and self.states * share < 2):
             raise ValueError(
-                "rotary_share must be 0, or lie between 2 / states and 1: got "
-                f"rotary_share={share}, states={self.states}"
+                "rotating_share must be 0, or lie between 2 / states and 1: got "
+                f"rotating_share={share}, states={self.states}"
             )
         self.pairs = int(self.states * share) // 2
         width, shared = self.expansion * site.inner_width, rank * self.groups * self.states

@@ -101,8 +101,8 @@ VARIANTS = {
         {"chunk": 13, "log_linear": True, "states": 4},
     ],
     "mamba3": [
-        {"chunk": 13, "states": 4, "rank": 2, "output_norm": True, "rotary_share": 1.0},
-        {"chunk": 13, "states": 6, "expansion": 1, "decay": "softplus", "rotary_share": 0.0},
+        {"chunk": 13, "states": 4, "rank": 2, "output_norm": True, "rotating_share": 1.0},
+        {"chunk": 13, "states": 6, "expansion": 1, "decay": "softplus", "rotating_share": 0.0},
     ],
     "mega": [
         {"chunk_length": 6, "relative": "rotary", "attention": "laplace", "key_width": 4},
@@ -159,14 +159,14 @@ VARIANTS = {
         {"block": 6, "variant": "lra"},
     ],
     "skyformer": [{"landmarks": 8, "sampling": "stratified", "inverse": "exact"}],
-    "sliding_window": [{"window": [5]}, {"window": [5], "dilation": [3]}],
-    "slots": [
-        {"slots": 5, "chunk": 13, "gate_divisor": 1.0},
-        {"slots": 6, "route": 2, "chunk": 13},
     "sliding_window": [
         {"window": [5]},
         {"window": [5], "dilation": [3]},
         {"window": [5], "sink": True},
+    ],
+    "slots": [
+        {"slots": 5, "chunk": 13, "gate_divisor": 1.0},
+        {"slots": 6, "route": 2, "chunk": 13},
     ],
     "slstm": [{"convolution": None, "recurrent": "uniform", "forget_bias": "linear"}],
     "softmax": [{"output_gate": True, "qk_norm": True}, {"sink": True}],

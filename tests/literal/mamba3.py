@@ -10,14 +10,14 @@ from torch.nn import functional as F
 from tests.literal.heads import normed, of_parts
 
 USUAL = {"heads": [4], "chunk": [8], "states": [8, 6], "groups": [1, 2], "rank": [1, 3],
-         "decay": ["tail", "softplus"], "rotary_share": [0.5, 1.0, 0.0],
+         "decay": ["tail", "softplus"], "rotating_share": [0.5, 1.0, 0.0],
          "output_norm": [False, True], "bias": [False, True], "expansion": [2, 1]}  # fmt: skip
 GRIDS = [
     {**USUAL, "causal": [True, False], "length": [1, 8, 21], "small": [False, True]},
     {**USUAL, "causal": [True, False], "length": [13], "masks": ["keep", "document",
                                                                  "keep document"]},
     {"heads": [2], "chunk": [64], "states": [4], "causal": [True], "length": [150],
-     "rank": [1, 2], "rotary_share": [0.5, 0.0]},
+     "rank": [1, 2], "rotating_share": [0.5, 0.0]},
 ]  # fmt: skip
 
 

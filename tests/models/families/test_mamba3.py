@@ -29,7 +29,7 @@ ALONE = Borders(None, None, whole=True)
 def at_released_size(case) -> Mamba3:
     return builder(Mamba3, width=released.WIDTH, heads=released.HEADS, causal=True)(
         states=released.STATES, chunk=4, decay=case["decay"], rank=case["rank"],
-        groups=case["groups"], rotary_share=case["share"], output_norm=case["norm"],
+        groups=case["groups"], rotating_share=case["share"], output_norm=case["norm"],
     )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_without_trapezoid_rotation_and_biases_it_reads_as_mamba2(causal):
     """Their norms aside, with A = 1 and steps that end where they begin to count."""
     options = {"width": 12, "heads": 4, "causal": causal, "moved": 0.3}
     old = builder(Mamba2, **options)(states=6, groups=2, convolution=None, chunk=8)
-    new = builder(Mamba3, **options)(states=6, groups=2, rotary_share=0.0, chunk=8)
+    new = builder(Mamba3, **options)(states=6, groups=2, rotating_share=0.0, chunk=8)
     new.writes.norm = new.reads.norm = nn.Identity()
     with torch.no_grad():
         for name in ("input_proj.weight", "write_proj.weight", "read_proj.weight", "step_bias",

@@ -81,7 +81,6 @@ REFUSED = {
         ({"output_groups": 2}, "must divide the number of heads=3: got 2; use 1 or 3"),
         ({"rotary_width": 3}, "rotary_width must be even and 2 to the head width 4: got 3; use 2"),
         ({"rotary_width": 6}, "rotary_width must be even and 2 to the head width 4: got 6; use 2"),
-        ({"rotary_base": 0.0}, "rotary_base must be positive: got 0.0"),
         ({"form": "light"}, "form"),
         (
             {"form": "sparse", "index_width": 1},
@@ -314,9 +313,9 @@ REFUSED = {
         ({"rank": 0}, "rank must be at least 1: got 0"),
         ({"groups": 3}, "groups, .* must divide heads: got groups=3, heads=4"),
         ({"decay": "relu"}, "decay: got 'relu'; wanted one of tail, softplus"),
-        ({"rotary_share": 1.5}, "between 2 / states and 1: got rotary_share=1.5, states=128"),
-        ({"rotary_share": float("nan")}, "between 2 / states and 1: got rotary_share=nan"),
-        ({"states": 3}, "be 0, or lie between 2 / states and 1: got rotary_share=0.5, states=3"),
+        ({"rotating_share": 1.5}, "between 2 / states and 1: got rotating_share=1.5, states=128"),
+        ({"rotating_share": float("nan")}, "between 2 / states and 1: got rotating_share=nan"),
+        ({"states": 3}, "be 0, or lie between 2 / states and 1: got rotating_share=0.5, states=3"),
         ({"step_min": 0.2}, "step_min at most step_max: got step_min=0.2"),
     ],
     "mega": [
@@ -565,12 +564,13 @@ REFUSED = {
     ],
 }
 UNSUPPORTED = {
+    "sliding_window": [
+        ({"sink": True, "positions": Positions.alibi}, "set sink=false, or choose other positions"),
+    ],
     "compressed": [
         ({"top": 4}, "top has no effect under form=heavy: got 4; leave it at 512, or choose form="),
         ({"penalty": 0.0}, "penalty has no effect under form=heavy"),
         ({"positions": Positions.none, "rotary_width": 2}, "rotary_width has no effect"),
-    "sliding_window": [
-        ({"sink": True, "positions": Positions.alibi}, "set sink=false, or choose other positions"),
     ],
     "compressive_transformer": [
         ({"compression": "mean", "reconstruction": "autoencoding"}, "convolution or dilated"),

@@ -38,7 +38,7 @@ SIZES = [
     ("mamba2", {"states": 64}, 117_388, [64 * 2 * D, 3 * 2 * D, 3 * 64, 3 * 64]),
     # As counted in the released layer: also the last keys, values and angles.
     ("mamba3", {"states": 64}, 118_920, [64 * 2 * D, 64 * 4, 2 * D, 16 * 4]),
-    ("mamba3", {"states": 64, "rank": 3, "output_norm": True, "rotary_share": 1.0},
+    ("mamba3", {"states": 64, "rank": 3, "output_norm": True, "rotating_share": 1.0},
      157_320, [64 * 2 * D, 64 * 12, 2 * D, 32 * 4]),
     # Four maps, two of 4 with biases, 8 taps, Lambda and a norm's 32.
     ("mesa_net", {}, 4 * D**2 + 1032 + 8 * D + 160, [D * HEAD, D * HEAD, 3 * D, 3 * D]),
