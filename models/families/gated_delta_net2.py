@@ -28,6 +28,7 @@ from torch import Tensor
 from lra.models.mixer import Count, Site, options
 from lra.models.multi_head import projection
 from lra.models.ops.gated.channel_decay_layer import ChannelDecay
+from lra.models.ops.gated.delta_layer import RuleInputs
 from lra.models.ops.gated.layer import by_head
 
 
@@ -47,13 +48,17 @@ class GatedDeltaNet2(ChannelDecay):
         self.erase_map = projection(site.width, site.inner_width, bias=False)
         self.write_map = projection(site.width, site.inner_width, bias=False)
 
-    def read_and_write_keys(
-        self, x: Float[Tensor, "b l d"], k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]
-    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l v"]]:
-        """Return b * k, k and w * v: the keys that read and write, and the values to write."""
+    def rule_inputs(
+        self,
+        x: Float[Tensor, "b l d"],
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+    ) -> RuleInputs:
+        """Return q, b * k and k, which read and write the state, and w * v, which is written."""
         erase, write = (
             by_head(layer(x), self.heads).to(k.dtype).sigmoid()
             for layer in (self.erase_map, self.write_map)
         )
         erase = 2 * erase if self.negative_eigenvalues else erase
-        return erase * k, k, write.to(v.dtype) * v
+        return RuleInputs(q, erase * k, k, write.to(v.dtype) * v)

@@ -47,6 +47,7 @@ VARIANTS = {
     "gated_delta_net": [
         {"householders": 2, "chunk": 13},
         {"log_linear": True, "negative_eigenvalues": True, "chunk": 13},
+        {"comba": True, "correction": 0.02, "chunk": 13},
     ],
     "gated_delta_net2": [{"chunk": 13, "negative_eigenvalues": True, "gate_rank": 3}],
     "gla": [{"chunk": 13, "convolution": 3, "gate": "none", "value_expansion": 2}],

@@ -69,15 +69,24 @@ def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
             weights = F.softplus(mixer.level_map(x).unflatten(-1, (3, -1)) * mixer.level_scale)
         q = unit(q.unflatten(-1, (3, -1)), case) * (q.shape[-1] // 3) ** -0.5
         k = unit(k.unflatten(-1, (3, count, -1)), case)
+        comba = getattr(case, "comba", False)
+        if comba:
+            p = mixer.inner_decay.sigmoid()[:, None] * k[:, :, :, 0]
+            q = q - mixer.query_correction[:, None] * p * k.shape[-1] ** -0.5
         v, beta = v.unflatten(-1, (3, count, -1)), beta.unflatten(-1, (3, count))
         nothing = torch.zeros(len(x), 3, v.shape[-1], k.shape[-1], dtype=x.dtype)
         states, outputs, one = [nothing] * weights.shape[-1], [], torch.eye(k.shape[-1]).to(x)
         for t in range(x.shape[1]):
+            before = states[0]
             states = [alpha[:, t, :, None, None] * state for state in states]
             level = (t & -t).bit_length() if mixer.levels else 0
             if level:
                 states[: level + 1] = [*[nothing] * level, sum(states[:level])]
-            for j in range(count):
+            if comba:
+                error = v[:, t, :, 0, :, None] - before @ p[:, t, :, :, None]
+                strength = beta[:, t, :, 0, None, None]
+                states = [states[0] + strength * error @ k[:, t, :, 0, None]]
+            for j in range(0 if comba else count):
                 key, strength = k[:, t, :, j], beta[:, t, :, j, None, None]
                 still = one - strength * key[..., None] * key[..., None, :]
                 states = [state @ still for state in states]

@@ -1,10 +1,15 @@
-"""Gated DeltaNet is `delta_net` with a decay of each head, and with levels."""
+"""Gated DeltaNet is `delta_net` with a decay of each head, and with levels, or Comba's error."""
 
 from tests.literal.delta_net import GRIDS as DELTA, USUAL, literal
 
 __all__ = ["literal"]
+COMBA = {
+    **USUAL, "negative_eigenvalues": [False], "comba": [True], "correction": [1.0, 0.02],
+    "value_expansion": [1, 2], "activation": ["silu", "identity"], "key_norm": ["l2"],
+}  # fmt: skip
 GRIDS = [
     *DELTA,
     {**USUAL, "log_linear": [True], "value_expansion": [1, 2]},
     {"causal": [True], "chunk": [8], "length": [21], "head_epsilon": [1e-2]},
+    COMBA,
 ]

@@ -3,7 +3,7 @@
     log alpha_t = -A_h softplus(W_2 W_1 x_t + b)      or bound sigma(A_h (W_2 W_1 x_t + b))
     y = W_O (sigma(W_4 W_3 x + c) * norm_h(o))
 
-A family says what its tokens read and write (`read_and_write_keys`). A_h is drawn uniformly from
+A family says what its tokens read and write (`rule_inputs`). A_h is drawn uniformly from
 (1, 16), or is 1 with a `bound`; b is drawn so that softplus(b) is log-uniform in [0.001, 0.1].
 """
 

@@ -4,12 +4,13 @@
     y = W_O (act(W_g x) * norm_h(o))
 
 A family says what D_t is made of: `add_gates` and `log_decays`; here it is 1. It may also change
-the keys and values: `add_rates` and `read_and_write_keys`. A token may write several times,
+queries, keys and values: `add_rates` and `rule_inputs`. A token may write several times,
 decaying the state once and reading it behind its last one.
 One that writes once may weigh its past by levels, where a family calls `add_levels`.
 """
 
 from enum import StrEnum, auto
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -46,6 +47,17 @@ class KeyNorm(StrEnum):
 ACTIVATIONS = {StreamActivation.silu: F.silu, StreamActivation.relu: F.relu}
 
 
+class RuleInputs(NamedTuple):
+    """What tokens read and write by the delta rule, m times for l tokens."""
+
+    q: Float[Tensor, "b h l k"]
+    k: Float[Tensor, "b h m k"]
+    """Keys that read the state."""
+    w: Float[Tensor, "b h m k"]
+    """Keys that write the error."""
+    v: Float[Tensor, "b h m v"]
+
+
 class DeltaRule(LogLinearMixer):
     """A delta rule by head, normed and perhaps gated.
 
@@ -67,6 +79,8 @@ class DeltaRule(LogLinearMixer):
     negative_eigenvalues: bool
     activation = StreamActivation.silu
     key_norm = KeyNorm.l2
+    early = False
+    """Whether tokens read the state before they decay it."""
 
     def build(self, site: Site) -> None:
         """Add the projections, convolutions, gates and the norm of the layer."""
@@ -90,15 +104,16 @@ class DeltaRule(LogLinearMixer):
         """Return the logarithm of each token's decay: 0, because this layer decays nothing."""
         return x.new_zeros(len(x), self.heads, x.shape[1], dtype=sum_dtype(x))
 
-    def read_and_write_keys(
-        self, x: Float[Tensor, "b l d"], k: Float[Tensor, "b h m k"], v: Float[Tensor, "b h m v"]
-    ) -> tuple[Float[Tensor, "b h m k"], Float[Tensor, "b h m k"], Float[Tensor, "b h m v"]]:
-        """Return the keys that read the state, those that write to it, and the values to write.
-
-        Here these are k, beta k and v, for unit keys `k` in float32 or float64.
-        """
+    def rule_inputs(
+        self,
+        x: Float[Tensor, "b l d"],
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h m k"],
+        v: Float[Tensor, "b h m v"],
+    ) -> RuleInputs:
+        """Return what `delta_product` takes, for scaled queries and unit keys in float32 or 64."""
         beta = self._by_head(self.beta_map(x), self.householders).to(k.dtype).sigmoid()
-        return k, (2.0 if self.negative_eigenvalues else 1.0) * beta * k, v
+        return RuleInputs(q, k, (2.0 if self.negative_eigenvalues else 1.0) * beta * k, v)
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
@@ -117,7 +132,9 @@ class DeltaRule(LogLinearMixer):
         q, k, v = (self._by_head(part, n) for part, n in ((q, 1), (k, writes), (v, writes)))
         with full_precision(x):
             q, k = self._normed(q) * q.shape[-1] ** -0.5, self._normed(k)
-            k, w, v = self.read_and_write_keys(x, k, v)
+            q, k, w, v = self.rule_inputs(x, q, k, v)
+            if self.early:  # a new document reads nothing of the state that it then clears
+                k = borders.without_first(k)
         g, keep = borders.after_borders(self.log_decays(x)), borders.keep
         if self.levels:
             o, states = self.by_levels(q, k, v, g, x=x, held=states, borders=borders, w=w)
@@ -125,7 +142,9 @@ class DeltaRule(LogLinearMixer):
         if writes > 1:
             q, g = (_insert_zero_rows(part, writes, last) for part, last in ((q, True), (g, False)))
             keep = None if keep is None else keep.repeat_interleave(writes, 1)
-        o, after = delta_product(q, k, w, v, g, state=states[0], chunk=self.chunk, keep=keep)
+        o, after = delta_product(
+            q, k, w, v, g, state=states[0], chunk=self.chunk, keep=keep, early=self.early
+        )
         o = o[:, :, writes - 1 :: writes]  # what each token reads after its last write
         return o.transpose(1, 2).flatten(2), (after, *tails)
 

@@ -125,6 +125,10 @@ REFUSED = {
     ],
     "gated_delta_net": [
         ({"log_linear": True, "householders": 2}, "got householders=2 updates per token"),
+        ({"comba": True, "householders": 2}, "comba=true needs .*householders=1.*: got"),
+        ({"comba": True, "log_linear": True}, "comba=true needs log_linear=false.*: got"),
+        ({"comba": True, "negative_eigenvalues": True}, "a beta above 1 lets undecayed states"),
+        ({"correction": 0.02}, "correction has no effect"),
     ],
     "gated_delta_net2": [
         ({"gate_rank": 0}, "gate_rank must be at least 1, or null: got 0"),

@@ -17,6 +17,7 @@ STATES = {"states": 16}
 OPTIONS: dict[str, dict[str, Any]] = {
     "adaptive_span": {"span": 1024},
     "collaborative normal": {"mixing": "normal"},
+    "gated_delta_net comba": {"comba": True},
     "kimi_delta bound": {"bound": -5.0},
     "linoss": STATES,
     "linoss damped": {"discretisation": "imex", "damping": True, **STATES},
@@ -46,6 +47,7 @@ OUTPUT = {"out_proj.weight": "zeros there, which the page says"}
 DIFFERENT: dict[str, dict[str, str]] = {
     "delta_net": TAPS,
     "gated_delta_net": TAPS,
+    "gated_delta_net comba": TAPS,
     "gated_delta_net2": TAPS,
     "kimi_delta": TAPS,
     "kimi_delta bound": TAPS,

@@ -61,6 +61,7 @@ LAYERS: dict[str, Callable[[Place], Draw]] = {
     **{name: getattr(gated, name) for name in GATED},
     **{name: getattr(others, name) for name in OTHERS},
     "collaborative normal": partial(others.collaborative, mixing="UNIFORM"),
+    "gated_delta_net comba": gated.comba,
     "kimi_delta bound": partial(gated.kimi_delta, safe_gate=True, lower_bound=-5.0),
     "linoss damped": partial(others.linoss, damping=True),
     "mamba2 hydra": partial(gated.mamba2, file="hydra/hydra/modules/hydra.py"),

@@ -5,6 +5,7 @@ import importlib
 import io
 import os
 import types
+import warnings
 from functools import cache, partial
 from typing import Any
 
@@ -166,6 +167,14 @@ def gated_delta_net(place: Place) -> Draw:
     a = fla(place, "GatedDeltaNet", **heads_of(place))
     own = {"log_rate": a.A_log, "step_bias": a.dt_bias, "norm.weight": a.o_norm.weight}
     return own | streams(a)
+
+
+def comba(place: Place) -> Draw:
+    """Comba of flash-linear-attention."""
+    with warnings.catch_warnings(action="ignore"):  # it advises about the start of D
+        a = fla(place, "Comba", **heads_of(place))
+    own = {"log_rate": a.A_log, "step_bias": a.dt_bias, "norm.weight": a.o_norm.weight}
+    return own | streams(a) | {"inner_decay": a.decay, "query_correction": a.D}
 
 
 def kimi_delta(place: Place, **options: Any) -> Draw:

@@ -166,6 +166,31 @@ def slots(case: PeerCase) -> PeerPair:
     return PeerPair(ours, theirs, case.heads_of_inputs(4))
 
 
+def comba(case: PeerCase, form: str) -> PeerPair:
+    """`naive_chunk_comba`, whose error is against the undecayed state, or `naive_recurrent_comba`.
+
+    Both take p, corrected queries and keys as they are.
+    """
+    peer = getattr(file_of("comba"), f"naive_{form}_comba")
+
+    def parts(*streams: Tensor) -> tuple[Tensor, ...]:
+        q, k, v, x = streams
+        k = unit_heads(k)
+        p = 0.73 * k
+        return unit_heads(q) - p, k, v, p, x[..., 0].sigmoid(), F.logsigmoid(x[..., 1])
+
+    def ours(*streams: Tensor) -> Tensor:
+        q, k, v, p, beta, g = parts(*streams)
+        return delta_product(q * case.head_width**-0.5, p, beta[..., None] * k, v, g, early=True)[0]
+
+    def theirs(*streams: Tensor) -> Tensor:
+        q, k, v, p, beta, g = (each.transpose(1, 2) for each in parts(*streams))
+        o: Tensor = peer(q, k, v, p, beta=beta, g=g)[0]  # the two differ in the order of the last
+        return o.transpose(1, 2).to(v.dtype)
+
+    return PeerPair(ours, theirs, case.heads_of_inputs(4))
+
+
 PEERS = (
     Peer(
         name="fla naive_forgetting_attn",
@@ -261,5 +286,25 @@ PEERS = (
         rounding=2e-4,
         note="its literal form, two loops over tokens in float32",
         way_out=BY_ITSELF,
+    ),
+    *(
+        Peer(
+            name=f"fla naive_{form}_comba",
+            distribution="fla-core",
+            family="gated_delta_net",
+            setting="comba, gates about a half",
+            make=partial(comba, form=form),
+            bidirectional=False,
+            causal=True,
+            tolerance=1e-5,
+            rounding=2e-4,
+            same=form == "chunk",
+            note=note,
+            way_out=BY_ITSELF,
+        )
+        for form, note in (
+            ("chunk", "its form in chunks, in float32; its error is the paper's"),
+            ("recurrent", "its loop over tokens decays the state before it takes the error"),
+        )
     ),
 )

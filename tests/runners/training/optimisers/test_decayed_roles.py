@@ -87,6 +87,7 @@ SPECIAL = [
     partial(Synthesizer, components=["dense", "random"]),
     partial(GatedDeltaNet, log_linear=True), partial(Mamba2, log_linear=True),
     partial(Mamba3, rank=2, output_norm=True),
+    partial(GatedDeltaNet, comba=True),
 ]  # fmt: skip
 
 
@@ -153,6 +154,7 @@ DECAYED_BY_THEIR_SOURCES = {
     *(f"LSTM.cells.{cell}.lstm.bias_{part}h_l0" for cell in (0, 1) for part in "hi"),
     "Mamba3.reads.bias", "Mamba3.writes.bias",
     *(f"Mamba3.outputs.{each}_weight" for each in ("input", "gate", "output")),
+    "GatedDeltaNet.inner_decay",
     "QRNN.cells.0.gates.bias", "QRNN.cells.1.gates.bias", "Mega.scale", "Mega.shift",
     *(f"Mega.average.{name}" for name in ("alpha", "beta", "delta", "gamma", "omega")),
 }  # fmt: skip
