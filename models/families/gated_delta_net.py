@@ -16,13 +16,18 @@ their own token writes, with d and D learned for each head:
     S_t = alpha_t S_(t-1) + beta_t k_t (v_t - S_(t-1)^T p_t)^T,   p_t = sigma(d) k_t
     o_t = S_t^T (q_t - D p_t) / sqrt(k),   d and D start at 1 and at `correction`
 
+With `precondition` = x, what a token writes is scaled by its keys' past: the key that writes is
+M_t * k_t, where M_t is between 1 / x and x and smaller for channels with a large second moment.
+
 Cost       The projections take 12 d^2 operations a token if values are twice as wide as keys, and
            each head takes those of `delta_product`. State: k v numbers a head, and the last 3
-           inputs of each convolution. With `log_linear`, each head takes the operations of
-           `log_linear_product`, and its state has k v numbers for each of log2(l) levels.
+           inputs of each convolution; with `precondition`, k numbers more. With `log_linear`, each
+           head takes the operations of `log_linear_product`, and its state has k v numbers for each
+           of log2(l) levels.
 Source     Yang et al. 2024, arXiv:2412.06464, and its layer in flash-linear-attention; with
            `householders`, arXiv:2502.10297; log-linear attention: Guo et al. 2025,
-           arXiv:2506.04761; Comba: arXiv:2506.02475.
+           arXiv:2506.04761; Comba: arXiv:2506.02475; preconditioned: Tumma et al. 2026,
+           arXiv:2604.21100.
 Notation   the paper's d_k, d_v are widths of one head; v / k is `value_expansion`.
 Published  The paper's models are causal, with convolutions of 4 taps, `value_expansion` 2 and
            without biases. Their blocks have a gated feed-forward network, RMSNorm and no positions:
@@ -43,6 +48,7 @@ from lra.models.mixer import Count, Need, Positive, Site, options
 from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_layer import DeltaRule, KeyNorm, RuleInputs, StreamActivation
 from lra.models.ops.gated.head_norm import Gate
+from lra.models.ops.gated.precondition import check_range
 from lra.models.ops.gated.steps import step_biases
 from lra.models.ops.numerics import full_precision, sum_dtype
 
@@ -62,6 +68,9 @@ class GatedDeltaNet(DeltaRule):
     """Whether the error is against the undecayed state, with corrected queries (Comba)."""
     correction: float = 1.0
     """Initial value of Comba's D, the share of its key that a query loses."""
+    precondition: float | None = None
+    """Largest factor, 1 to 2, by which the second moment of a key channel scales what is written
+    there (1.5 in the paper); None: none."""
     gate: Gate = Gate.silu
     activation: StreamActivation = StreamActivation.silu
     key_norm: KeyNorm = KeyNorm.l2
@@ -87,7 +96,17 @@ class GatedDeltaNet(DeltaRule):
                 f"log_linear={str(self.log_linear).lower()}, householders={self.householders}, "
                 f"negative_eigenvalues={str(self.negative_eigenvalues).lower()}"
             )
+        if self.precondition is not None and (
+            self.log_linear or self.comba or self.householders != 1
+        ):
+            raise ValueError(
+                "precondition needs log_linear=false, comba=false and householders=1: got "
+                f"precondition={self.precondition}, log_linear={str(self.log_linear).lower()}, "
+                f"comba={str(self.comba).lower()}, householders={self.householders}"
+            )
+        check_range(self.precondition, negative_eigenvalues=self.negative_eigenvalues)
         super().build(site)
+        self.add_preconditioner(site, self.precondition, slowest=0)
         if self.log_linear:
             self.add_levels(site)
         if self.comba:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.literal.convolutions import short_convolution
-from tests.literal.gated import both_ends, gated
+from tests.literal.gated import both_ends, gated, preconditioned
 from tests.literal.heads import joined, normed
 
 USUAL = {
@@ -69,6 +69,10 @@ def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
             weights = F.softplus(mixer.level_map(x).unflatten(-1, (3, -1)) * mixer.level_scale)
         q = unit(q.unflatten(-1, (3, -1)), case) * (q.shape[-1] // 3) ** -0.5
         k = unit(k.unflatten(-1, (3, count, -1)), case)
+        w = k
+        if getattr(case, "precondition", None) is not None:
+            factors = preconditioned(mixer, x, k[:, :, :, 0].transpose(1, 2), case)
+            w = k * factors.transpose(1, 2)[:, :, :, None]
         comba = getattr(case, "comba", False)
         if comba:
             p = mixer.inner_decay.sigmoid()[:, None] * k[:, :, :, 0]
@@ -88,9 +92,10 @@ def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
                 states = [states[0] + strength * error @ k[:, t, :, 0, None]]
             for j in range(0 if comba else count):
                 key, strength = k[:, t, :, j], beta[:, t, :, j, None, None]
-                still = one - strength * key[..., None] * key[..., None, :]
+                writer = w[:, t, :, j, None]
+                still = one - strength * key[..., None] * writer
                 states = [state @ still for state in states]
-                states[0] = states[0] + strength * v[:, t, :, j, :, None] * key[..., None, :]
+                states[0] = states[0] + strength * v[:, t, :, j, :, None] * writer
             seen = sum(weights[:, t, :, n, None, None] * s for n, s in enumerate(states))
             outputs.append((seen @ q[:, t, :, :, None])[..., 0])
         return torch.stack(outputs, 2)

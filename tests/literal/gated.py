@@ -68,6 +68,22 @@ def delta_product(
     return torch.stack(outputs, 2), state
 
 
+def preconditioned(
+    mixer: Any, x: Float[Tensor, "b l d"], k: Float[Tensor, "b h l k"], case: Any
+) -> Float[Tensor, "b h l k"]:
+    """Return x^(-r / (1 + |r|)) by token; r is the log of decaying squares of keys minus c."""
+    layer, factors = mixer.preconditioner, []
+    moment = torch.zeros_like(k[:, :, 0])
+    for t in range(k.shape[2]):
+        step = torch.log1p((layer.decay_map(x[:, t]) + layer.step_bias).exp())
+        decay = (-layer.log_rate.exp() * step).exp()
+        moment = decay[..., None] * moment
+        moment = moment + layer.rate_map(x[:, t]).sigmoid()[..., None] * k[:, :, t] ** 2
+        r = (moment + 1e-6).log() - layer.centre[:, None]
+        factors.append(case.precondition ** (-r / (1 + r.abs())))
+    return torch.stack(factors, 2)
+
+
 def log_linear_product(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.literal.gated import both_ends, convolved, delta_product
+from tests.literal.gated import both_ends, convolved, delta_product, preconditioned
 from tests.literal.heads import joined, normed, split
 
 GRIDS = [
@@ -14,6 +14,8 @@ GRIDS = [
      "negative_eigenvalues": [False, True], "gate_rank": [None, 3], "convolution": [4, None],
      "bias": [False, True], "small": [False, True]},
     {"causal": [True], "chunk": [8], "length": [21], "gate_bias": [False]},
+    {"causal": [True, False], "chunk": [8], "length": [1, 8, 21], "bound": [None, -5.0],
+     "precondition": [1.0, 1.5, 2.0], "convolution": [4, None], "small": [False, True]},
 ]  # fmt: skip
 
 
@@ -33,7 +35,8 @@ def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
             g = case.bound * (rate * steps).sigmoid()
         beta = split(mixer.beta_map(x), 3).sigmoid() * (2 if case.negative_eigenvalues else 1)
         state = torch.zeros(len(x), 3, k.shape[-1], v.shape[-1], dtype=x.dtype)
-        return delta_product(q * q.shape[-1] ** -0.5, k, beta * k, v, g, state=state)[0]
+        w = beta * k if case.precondition is None else beta * k * preconditioned(mixer, x, k, case)
+        return delta_product(q * q.shape[-1] ** -0.5, k, w, v, g, state=state)[0]
 
     o = normed(both_ends(read, x, case), mixer.norm.weight, 1e-5)
     return mixer.out_proj(joined(o) * mixer.gate_up(mixer.gate_down(x)).sigmoid())

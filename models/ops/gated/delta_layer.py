@@ -23,6 +23,7 @@ from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import Gate, unit_heads
 from lra.models.ops.gated.layer import Borders, Parts, ShortConvolutions
 from lra.models.ops.gated.log_linear_layer import LogLinearMixer
+from lra.models.ops.gated.precondition import Preconditioner
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 
@@ -81,9 +82,12 @@ class DeltaRule(LogLinearMixer):
     key_norm = KeyNorm.l2
     early = False
     """Whether tokens read the state before they decay it."""
+    preconditioner: Preconditioner | None
+    """Of the keys that write, where a family calls `add_preconditioner`."""
 
     def build(self, site: Site) -> None:
         """Add the projections, convolutions, gates and the norm of the layer."""
+        self.preconditioner = None
         keys, values = site.inner_width, self.value_expansion * site.inner_width
         written = self.householders * keys, self.householders * values
         self.q_proj, self.k_proj, self.v_proj = self.projections(site, keys, written[0], written[1])
@@ -103,6 +107,21 @@ class DeltaRule(LogLinearMixer):
     def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l *k"]:
         """Return the logarithm of each token's decay: 0, because this layer decays nothing."""
         return x.new_zeros(len(x), self.heads, x.shape[1], dtype=sum_dtype(x))
+
+    def add_preconditioner(self, site: Site, largest: float | None, *, slowest: float) -> None:
+        """Make the factors of keys that write, between 1 / `largest` and `largest`; None: none.
+
+        A family calls it after `build`. `slowest` is the lower bound of the initial rates of decay.
+        """
+        if largest is not None:
+            self.preconditioner = Preconditioner(site, largest, slowest=slowest)
+
+    def empty(self, batch_size: int) -> Parts:
+        """Return zeros for the states, and for the second moments of a preconditioner."""
+        parts = super().empty(batch_size)
+        if self.preconditioner is None:
+            return parts
+        return *parts, self.preconditioner.empty(batch_size)
 
     def rule_inputs(
         self,
@@ -124,6 +143,8 @@ class DeltaRule(LogLinearMixer):
         decays the state in the first and reads it in the last.
         """
         states, earlier_inputs = self.held(before)
+        if self.preconditioner is not None:
+            *earlier_inputs, moments = earlier_inputs
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         projected, tails = self.convolutions(streams, earlier_inputs, borders)
         act = ACTIVATIONS.get(self.activation)
@@ -135,6 +156,9 @@ class DeltaRule(LogLinearMixer):
             q, k, w, v = self.rule_inputs(x, q, k, v)
             if self.early:  # a new document reads nothing of the state that it then clears
                 k = borders.without_first(k)
+        if self.preconditioner is not None:
+            factors, moments = self.preconditioner(x, k, moments, borders)
+            w, tails = factors * w, [*tails, moments]
         g, keep = borders.after_borders(self.log_decays(x)), borders.keep
         if self.levels:
             o, states = self.by_levels(q, k, v, g, x=x, held=states, borders=borders, w=w)

@@ -129,6 +129,10 @@ REFUSED = {
         ({"comba": True, "log_linear": True}, "comba=true needs log_linear=false.*: got"),
         ({"comba": True, "negative_eigenvalues": True}, "a beta above 1 lets undecayed states"),
         ({"correction": 0.02}, "correction has no effect"),
+        ({"precondition": 1.5, "comba": True}, "precondition needs .*comba=false"),
+        ({"precondition": 1.5, "householders": 2}, "precondition needs .*householders=1: got"),
+        ({"precondition": 1.5, "log_linear": True}, "precondition needs log_linear=false"),
+        ({"precondition": 0.5}, "precondition, .*, must be 1 to 2, or null: got 0.5"),
     ],
     "gated_delta_net2": [
         ({"gate_rank": 0}, "gate_rank must be at least 1, or null: got 0"),
@@ -207,6 +211,11 @@ REFUSED = {
     ],
     "kimi_delta": [
         ({"bound": 0.0}, "must be below 0, or null: got 0.0"),
+        ({"precondition": 2.5}, "precondition, .*, must be 1 to 2, or null: got 2.5"),
+        (
+            {"precondition": 1.5, "negative_eigenvalues": True},
+            "must be 1, or null, with negative_eigenvalues=true: got 1.5; a larger factor lets",
+        ),
         ({"gate_rank": 0}, "gate_rank must be at least 1, or null: got 0"),
     ],
     "lambda_layer": [

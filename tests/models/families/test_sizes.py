@@ -26,7 +26,9 @@ SIZES = [
      [D * 1024, D * 1024, 1, 2 * HEAD * 1024]),
     ("indexed", {"scores": "msa", "key_value_heads": 2}, 3 * D**2 + 3 * D * HEAD + 2 * HEAD,
      [D * 512, D * 512, 1, HEAD * 1024]),
+    ("gated_delta_net", {"precondition": 1.5}, None, [2 * D * HEAD, 3 * D, 3 * D, 6 * D, D]),
     ("kimi_delta", {}, None, [D * HEAD, 3 * D, 3 * D, 3 * D]),
+    ("kimi_delta", {"precondition": 1.5}, None, [D * HEAD, 3 * D, 3 * D, 3 * D, D]),
     # Six maps, four of rank 32, biases of gate and decay, a rate a head, a norm's 32, taps.
     ("gated_delta_net2", {}, 6 * D**2 + 4 * D * HEAD + 2 * D + 4 + HEAD + 12 * D,
      [D * HEAD, 3 * D, 3 * D, 3 * D]),

@@ -62,6 +62,8 @@ LAYERS: dict[str, Callable[[Place], Draw]] = {
     **{name: getattr(others, name) for name in OTHERS},
     "collaborative normal": partial(others.collaborative, mixing="UNIFORM"),
     "gated_delta_net comba": gated.comba,
+    "gated_delta_net preconditioned": partial(gated.preconditioned, name="PrecondGatedDeltaNet"),
+    "kimi_delta preconditioned": partial(gated.preconditioned, name="PrecondKDA"),
     "kimi_delta bound": partial(gated.kimi_delta, safe_gate=True, lower_bound=-5.0),
     "linoss damped": partial(others.linoss, damping=True),
     "mamba2 hydra": partial(gated.mamba2, file="hydra/hydra/modules/hydra.py"),

@@ -177,6 +177,18 @@ def comba(place: Place) -> Draw:
     return own | streams(a) | {"inner_decay": a.decay, "query_correction": a.D}
 
 
+def preconditioned(place: Place, name: str) -> Draw:
+    """The preconditioned layers of flash-linear-attention."""
+    a = fla(place, name, **heads_of(place))
+    own = {
+        "log_rate": a.A_log, "step_bias": a.dt_bias, "norm.weight": a.o_norm.weight,
+        "preconditioner.log_rate": a.A_log_atk, "preconditioner.step_bias": a.dt_bias_atk,
+        "preconditioner.centre": a.log_atk_scale,
+    }  # fmt: skip
+    own |= {"gate_up.bias": a.g_proj[1].bias} if name == "PrecondKDA" else {}
+    return own | streams(a)
+
+
 def kimi_delta(place: Place, **options: Any) -> Draw:
     """KDA of flash-linear-attention."""
     a = fla(place, "KDA", **heads_of(place), **options)

@@ -20,6 +20,7 @@ from lra.models.families.rwkv6 import bonus_product
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import unit_heads
 from lra.models.ops.gated.layer import Borders
+from lra.models.ops.gated.precondition import Preconditioner
 from lra.models.ops.gated.slot_product import slot_attention
 from lra.models.ops.reflections import path_attention, reflections
 from peers.peer import Missing, Peer, PeerCase, PeerPair, core_of
@@ -166,6 +167,40 @@ def slots(case: PeerCase) -> PeerPair:
     return PeerPair(ours, theirs, case.heads_of_inputs(4))
 
 
+def preconditioned(case: PeerCase, name: str, vector: bool) -> PeerPair:
+    """`naive_recurrent_precond_gated_delta_rule` and `naive_recurrent_precond_kda`."""
+    peer = getattr(file_of(name), f"naive_recurrent_{name}")
+    site = replace(case.site(), causal=True)
+    layer = case.placed(Preconditioner(site, 1.5, slowest=1))
+    borders = Borders(None, None)
+
+    def parts(*streams: Tensor) -> tuple[Tensor, ...]:
+        q, k, v, x = streams
+        g = F.logsigmoid(x + OPEN)
+        return unit_heads(q), unit_heads(k), v, x[..., 1].sigmoid(), g if vector else g[..., 0]
+
+    def ours(*streams: Tensor) -> Tensor:
+        q, k, v, beta, g = parts(*streams)
+        x = streams[3].transpose(1, 2).flatten(2)
+        factors, _ = layer(x, k, layer.empty(len(k)), borders)
+        w = beta[..., None] * factors * k
+        return delta_product(q * case.head_width**-0.5, k, w, v, g)[0]
+
+    def theirs(*streams: Tensor) -> Tensor:
+        x = streams[3].transpose(1, 2).flatten(2)
+        g_atk = -layer.log_rate.exp() * F.softplus(layer.decay_map(x) + layer.step_bias)
+        q, k, v, beta, g = (each.transpose(1, 2) for each in parts(*streams))
+        o: Tensor = peer(
+            q=q, k=k, v=v, g=g, beta=beta, g_atk=g_atk, beta_atk=layer.rate_map(x).sigmoid(),
+            log_atk_scale=layer.centre,
+        )[0]  # fmt: skip
+        return o.to(v.dtype)
+
+    return PeerPair(
+        ours, lambda *streams: theirs(*streams).transpose(1, 2), case.heads_of_inputs(4)
+    )
+
+
 def comba(case: PeerCase, form: str) -> PeerPair:
     """`naive_chunk_comba`, whose error is against the undecayed state, or `naive_recurrent_comba`.
 
@@ -305,6 +340,25 @@ PEERS = (
         for form, note in (
             ("chunk", "its form in chunks, in float32; its error is the paper's"),
             ("recurrent", "its loop over tokens decays the state before it takes the error"),
+        )
+    ),
+    *(
+        Peer(
+            name=f"fla naive_recurrent_{name}",
+            distribution="fla-core",
+            family=family,
+            setting="precondition 1.5, gates about 0.95",
+            make=partial(preconditioned, name=name, vector=family == "kimi_delta"),
+            bidirectional=False,
+            causal=True,
+            tolerance=1e-5,
+            rounding=2e-4,
+            note="its literal form, a loop over tokens in float32",
+            way_out=BY_ITSELF,
+        )
+        for family, name in (
+            ("gated_delta_net", "precond_gated_delta_rule"),
+            ("kimi_delta", "precond_kda"),
         )
     ),
 )

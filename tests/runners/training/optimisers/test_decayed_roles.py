@@ -87,7 +87,7 @@ SPECIAL = [
     partial(Synthesizer, components=["dense", "random"]),
     partial(GatedDeltaNet, log_linear=True), partial(Mamba2, log_linear=True),
     partial(Mamba3, rank=2, output_norm=True),
-    partial(GatedDeltaNet, comba=True),
+    partial(GatedDeltaNet, comba=True), partial(GatedDeltaNet, precondition=1.5),
 ]  # fmt: skip
 
 
