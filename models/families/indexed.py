@@ -196,12 +196,15 @@ class Indexed(MultiHead):
             keys, values, tokens = (table.contents(y) for y in (k, v, reading.tokens))
         else:
             refuse_in_stream(layout)
-            *memory, old = cast(tuple[Tensor, ...], flow.state)
-            blocks = block_table.append_blocks(tuple(memory), k, v, self.block)
+            old_keys, old_values, seen, old = cast(tuple[Tensor, ...], flow.state)
+            blocks = block_table.append_blocks((old_keys, old_values, seen), k, v, self.block)
             new = block_table.append_blocks(
-                (old, old[..., :0], memory[2]), reading.tokens, reading.tokens[..., :0], self.block
+                (old, old[..., :0], seen), reading.tokens, reading.tokens[..., :0], self.block
             )
-            table, state = blocks.table, (*blocks.state, new.state[0])
+            table, state = (
+                blocks.table,
+                (*cast(tuple[Tensor, ...], blocks.state), new.last(new.keys, self.block)),
+            )
             keys, values = blocks.keys.to(q.dtype), blocks.values.to(v.dtype)
             tokens = new.keys.to(reading.tokens.dtype)
         starts = block_starts(table, ids, continued=flow.state is not None)
@@ -209,7 +212,7 @@ class Indexed(MultiHead):
         rule = self.rule(table, all_blocks=alone)
         chosen: Tensor | None = None
         masses: Tensor | None = None
-        rate = self.core.rate()
+        rate = cast(ExactCore, self.core).rate()
         if exact:
             o = self.core(q, k, v, layout)
         elif self.block == 1 and not index.by_head:
@@ -250,5 +253,6 @@ class Indexed(MultiHead):
         """Return an empty memory: keys, values, number of tokens, and keys of the index."""
         like, width = self.q_proj.weight.new_empty(0), self.head_width
         shape = (batch_size, self.head_counts.keys, memory, width, width)
-        keys, values, seen = block_table.empty_table(shape, self.block, like)
+        empty = block_table.empty_table(shape, self.block, like)
+        keys, values, seen = cast(tuple[Tensor, ...], empty)
         return keys, values, seen, like.new_zeros(batch_size, 1, keys.shape[2], self.index.stored)

@@ -102,7 +102,7 @@ def index_recall(
                 real = real if layout.keep is None else layout.keep
                 length = real.cumsum(1).clamp(min=1).log2().ceil().int()
                 counted = recall.chose & real[:, None]
-                for power in length[counted.any(1)].unique().tolist():
+                for power in sorted({*length[counted.any(1)].tolist()}):
                     here = counted & (length == power)[:, None]
                     pair = torch.stack((recall.chosen[here], recall.best[here])).double().cpu()
                     found[layer, power].append(pair)

@@ -4,7 +4,7 @@ Keys and values are copied for a part of the queries at a time. They are not sto
 them again.
 """
 
-from typing import cast
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -40,13 +40,12 @@ def chosen_tokens(
         by_token = [x.to(precise).transpose(1, 2).contiguous() for x in (keys, values)]
         by_group = torch.unflatten(q.to(precise), 1, (groups, -1))
         for some in passes(length, each, q.device):
-            arguments = by_group[:, :, :, some], *by_token, chosen[:, 0, some], dropout
+            attend = partial(_attend, chosen=chosen[:, 0, some], dropout=dropout)
             if torch.is_grad_enabled():
-                o, mass = checkpoint(
-                    _attend, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0
+                attend = partial(
+                    checkpoint, attend, use_reentrant=False, preserve_rng_state=dropout > 0
                 )
-            else:
-                o, mass = _attend(*arguments)
+            o, mass = attend(by_group[:, :, :, some], *by_token)
             outputs.append(o)
             masses.append(mass)
         o = torch.cat(outputs, 3).flatten(1, 2)
@@ -72,4 +71,4 @@ def _attend(
     weights = scores.masked_fill(chosen[:, :, None, None] < 0, NEVER).softmax(-1)
     mass = weights.detach().sum((2, 3)).masked_fill(chosen < 0, 0)
     o = F.dropout(weights, dropout) @ v
-    return cast(Tensor, o.permute(0, 2, 3, 1, 4)), mass
+    return o.permute(0, 2, 3, 1, 4), mass

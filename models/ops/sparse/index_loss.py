@@ -84,16 +84,18 @@ class IndexLoss(torch.autograd.Function):
         d_keys = torch.zeros_like(keys)
         with full_precision(q):
             for some in whole.parts():
-                index = whole.of_queries(some)
-                used = [x.detach().requires_grad_() for x in index[:3] if x is not None]
+                own_q, own_keys, own_weights, by_head = whole.of_queries(some)
+                used = [own_q.detach().requires_grad_(), own_keys.detach().requires_grad_()]
+                if own_weights is not None:
+                    own_weights = own_weights.detach().requires_grad_()
+                    used.append(own_weights)
                 with torch.enable_grad():
-                    part = Index(used[0], used[1], *used[2:] or [None], by_head=index.by_head)
-                    loss = ctx.target.loss(part, some)
+                    loss = ctx.target.loss(Index(used[0], used[1], own_weights, by_head), some)
                 d_q, d_part, *d_weights = torch.autograd.grad(loss, used, gradient)
                 d_keys += d_part
                 of_queries.append([d_q, *d_weights])
-        d_q, *d_weights = (torch.cat(parts, 2) for parts in zip(*of_queries, strict=True))
-        return d_q, d_keys, *(d_weights or [None]), None
+        d_q, *rest = (torch.cat(parts, 2) for parts in zip(*of_queries, strict=True))
+        return d_q, d_keys, rest[0] if rest else None, None
 
 
 def divergence(
@@ -107,7 +109,8 @@ def divergence(
     masses = masses.to(scores.dtype).masked_fill(hidden, 0)
     masses = masses / masses.sum(-1, keepdim=True).clamp(min=torch.finfo(masses.dtype).tiny)
     logs = scores.masked_fill(hidden, NEVER).log_softmax(-1)
-    return (torch.special.xlogy(masses, masses) - masses * logs).sum(-1)
+    total: Tensor = (torch.special.xlogy(masses, masses) - masses * logs).sum(-1)
+    return total
 
 
 def index_loss(

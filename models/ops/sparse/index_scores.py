@@ -35,14 +35,17 @@ class Index(NamedTuple):
         q, keys = self.q[:, :, some].to(precise), self.keys.to(precise).mT
         scale = q.shape[-1] ** -0.5
         if self.by_head:
-            return (q * scale) @ keys[:, None]
+            own: Tensor = (q * scale) @ keys[:, None]
+            return own
         # The heads of a query lie side by side, so that they are added up by one product.
         heads = q.transpose(1, 2).flatten(1, 2) @ keys
         heads = torch.unflatten(heads.relu(), 1, (-1, q.shape[1]))
         if self.weights is None:
-            return (heads.sum(2) * scale)[:, None]
-        weights = self.weights[:, :, some].to(precise).mT[:, :, None] * scale
-        return (weights @ heads).transpose(1, 2)
+            total: Tensor = heads.sum(2, keepdim=True) * scale
+        else:
+            weights = self.weights[:, :, some].to(precise).mT[:, :, None] * scale
+            total = weights @ heads
+        return total.transpose(1, 2)
 
     def of_queries(self, some: slice) -> "Index":
         """Return the index with the queries `some` alone."""

@@ -187,7 +187,7 @@ def token_indexer(case: PeerCase, file: str, name: str, *, pairs: bool) -> PeerP
         order[: 2 * half] = torch.stack((order[:half], order[half : 2 * half]), 1).flatten()
         for key in ("wk.weight", "k_norm.weight", "k_norm.bias"):
             values[key] = values[key][order]
-        rows = values["wq_b.weight"].unflatten(0, (INDEX_HEADS, width))
+        rows = values["wq_b.weight"].view(INDEX_HEADS, width, -1)
         values["wq_b.weight"] = rows[:, order].flatten(0, 1)
     fill(peer, values)
     turns = [y.expand(case.batch, -1, -1) for y in rotary_angles(case, width // 2)]
