@@ -20,6 +20,7 @@ OTHER_NAMES = {
     "flash_attn": "sdpa", "flash_attention_2": "sdpa", "flashattention_2": "sdpa",
     "linear_attention": "linear",
     "gqa": "grouped_query", "mqa": "multi_query", "mla": "latent_attention",
+    "hca": "compressed", "csa": "compressed",
     "linear_transformer": "linear", "window": "local", "swa": "sliding_window",
     "s4d": "s4", "dss": "s4", "ssm": "s4", "mamba_1": "mamba", "mamba1": "mamba", "ssd": "mamba2",
     "mamba_2": "mamba2", "mamba_3": "mamba3", "xlstm": "mlstm", "fox": "forgetting",

@@ -61,7 +61,7 @@ class EntryIndex(nn.Module):
 class EntryChoice(NamedTuple):
     """The rule by which each query chooses some of its visible entries, and what trains it."""
 
-    index: Index
+    scorer: Index
     """One key for each entry, and one head of scores."""
     top: int
     """Number of entries to choose."""
@@ -70,15 +70,15 @@ class EntryChoice(NamedTuple):
 
     def of(self, some: slice, count: int) -> "EntryChoice":
         """Return the rule for the queries `some` and the first `count` entries."""
-        q, keys, weights, _ = self.index
+        q, keys, weights, _ = self.scorer
         weights = None if weights is None else weights[:, :, some]
         share = None if self.share is None else self.share[:, some]
         return EntryChoice(Index(q[:, :, some], keys[:, :count], weights), self.top, share)
 
     def scores(self, hidden: Bool[Tensor, "#b r n"]) -> Float[Tensor, "b r n"]:
         """Return the scores of all entries, -inf for `hidden` ones."""
-        with full_precision(self.index.q):
-            return self.index.scores(slice(None))[:, 0].masked_fill(hidden, -torch.inf)
+        with full_precision(self.scorer.q):
+            return self.scorer.scores(slice(None))[:, 0].masked_fill(hidden, -torch.inf)
 
     @torch.no_grad()
     def choose(self, hidden: Bool[Tensor, "#b r n"]) -> Int[Tensor, "b r t"] | None:

@@ -15,6 +15,9 @@ D, HEAD = 128, 32
 """Channels of a layer, in 4 heads."""
 SIZES = [
     ("based", {}, None, [4 * 153 * (HEAD + 1)]),
+    # Maps of queries, vectors and groups, two of the entries; norms, places, sinks.
+    ("compressed", {}, 4 * D**2 + 6 * D * HEAD + 3 * HEAD + 4,
+     [127 * HEAD, 1, 128 * 2 * HEAD, 9 * HEAD]),
     # k v numbers a head, and 3 inputs of the convolutions of q, k and v.
     ("delta_net", {}, None, [D * HEAD, 3 * D, 3 * D, 3 * D]),
     ("gated_delta_net", {}, None, [2 * D * HEAD, 3 * D, 3 * D, 3 * 2 * D]),
