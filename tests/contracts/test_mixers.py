@@ -38,7 +38,7 @@ CUT = {
 """Options of families that cut a sequence, or say how often each token is worked on."""
 LENGTH, LARGEST = 41, 16
 """Tokens, a prime, and the largest part: two of them, and some tokens more."""
-UNSET = {"models.families.compressed.Compressed": {"block": LARGEST}}
+UNSET = {"models.families.compressed_attention.CompressedMultiQuery": {"block": LARGEST}}
 """Sizes that other options decide where they are null, and that are larger."""
 
 

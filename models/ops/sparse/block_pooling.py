@@ -6,7 +6,7 @@ over the m tokens j of block n; B is learned, one vector for each place in a blo
 there are two series of C, Z and B: an entry is the softmax over series 0 of the block before and
 series 1 of block n, 2 m tokens. The first block of a document has no block before it.
 
-`Blocks` puts tokens into blocks, also where a state stores the begin of an unfinished block.
+`BlockPlaces` puts tokens into blocks, also where a state stores the begin of an unfinished block.
 
 Source: DeepSeek-AI 2026, DeepSeek-V4, sections 2.3.1 and 2.3.2.
 """
@@ -84,7 +84,7 @@ class PooledBlocks(NamedTuple):
     """What is read from tokens of unfinished blocks, and the last entries; (): no state."""
 
 
-class Blocks(NamedTuple):
+class BlockPlaces(NamedTuple):
     """Where new tokens, after `seen` others, stand in blocks of `size`."""
 
     size: int

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from lra.models.ops.numerics import NEVER, row_slices, sum_dtype
-from lra.models.ops.sparse.block_pooling import Blocks
+from lra.models.ops.sparse.block_pooling import BlockPlaces
 from lra.models.ops.sparse.block_table import BlockTable
 from lra.models.ops.sparse.entry_index import EntryChoice
 
@@ -66,7 +66,7 @@ class EntrySight(NamedTuple):
         return (entry < self.low[:, some, None]) | (entry >= self.high[:, some, None])
 
 
-def sight_of_rows(blocks: Blocks, window: int, table: BlockTable | None) -> EntrySight:
+def sight_of_rows(blocks: BlockPlaces, window: int, table: BlockTable | None) -> EntrySight:
     """Return what tokens of whole rows attend to, in the slots of `table`; None: one document."""
     high = blocks.finished()
     if table is None:
@@ -76,7 +76,7 @@ def sight_of_rows(blocks: Blocks, window: int, table: BlockTable | None) -> Entr
     return EntrySight(window, blocks.size, low * blocks.size, low, high.expand_as(low))
 
 
-def sight_in_stream(blocks: Blocks, window: int, stored: int) -> EntrySight:
+def sight_in_stream(blocks: BlockPlaces, window: int, stored: int) -> EntrySight:
     """Return what new tokens attend to, after a window and `stored` entries of a state."""
     shift = stored - blocks.seen // blocks.size
     high = blocks.finished() + shift[:, None]

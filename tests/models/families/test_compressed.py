@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lra.models.families.compressed import Compressed
+from lra.models.families.compressed_attention import CompressedMultiQuery
 from lra.models.mixer import Flow, Layout, Positions
 from lra.models.ops.exact import sdpa
 from tests.attention import Largest, builder, drawn
@@ -19,7 +19,7 @@ USUAL = {
 }  # fmt: skip
 HEAVY = {"block": 8}
 SPARSE = {"form": "sparse", "block": 4, "index_heads": 3, "index_width": 8}
-built = builder(Compressed, **USUAL)
+built = builder(CompressedMultiQuery, **USUAL)
 
 
 @pytest.mark.parametrize(("options", "number"), [(HEAVY, 5_564), (SPARSE, 8_356)])

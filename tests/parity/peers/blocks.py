@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lra.models.families.big_bird import BigBird
-from lra.models.families.compressed import Compressed, EntryForm
+from lra.models.families.compressed_attention import CompressedMultiQuery, EntryForm
 from lra.models.families.nsa import NativeSparseAttention
 from lra.models.mixer import Positions
 from lra.models.ops.sparse.block_compression import BlockCompression
@@ -154,7 +154,7 @@ def compressed(case: PeerCase, *, form: EntryForm) -> PeerPair:
     )
     config._attn_implementation = "eager"
     peer: Any = module.DeepseekV4Attention(config, 0)
-    ours: Any = Compressed(
+    ours: Any = CompressedMultiQuery(
         replace(case.site(), positions=Positions.rotary),
         form=form,
         block=4 if sparse else 8,

@@ -26,7 +26,7 @@ Published  DeepSeek-V4-Flash has d = 4096, 64 heads of 512, `query_width` 1024, 
            1024, `rotary_width` 64, and layers heavy, heavy, then sparse and heavy in turns.
 Differs    R is the identity unless `model.backbone.positions=rotary`. Its channels are paired (i, i
            + r / 2), but (2 i, 2 i + 1) in the released code; only the order of the channels
-           differs. YaRN is unsupported. Blocks begin at the first real token of each document.
+           differs. YaRN is unsupported. BlockPlaces begin at the first real token of each document.
 """
 
 from enum import StrEnum, auto
@@ -55,7 +55,12 @@ from lra.models.mixer import (
 )
 from lra.models.multi_head import projection
 from lra.models.ops.exact import refuse_in_stream
-from lra.models.ops.sparse.block_pooling import NORM_EPSILON, BlockPooling, Blocks, norm_channels
+from lra.models.ops.sparse.block_pooling import (
+    NORM_EPSILON,
+    BlockPlaces,
+    BlockPooling,
+    norm_channels,
+)
 from lra.models.ops.sparse.block_table import BlockTable, blocks_in_memory, laid_out
 from lra.models.ops.sparse.entry_attention import (
     entry_attention,
@@ -81,7 +86,7 @@ class EntryForm(StrEnum):
 
 
 @options
-class Compressed(Family):
+class CompressedMultiQuery(Family):
     """Attention to a window and to compressed blocks, with one vector as key and value."""
 
     form: EntryForm = EntryForm.heavy
@@ -211,7 +216,7 @@ class Compressed(Family):
         A `table` of None means one document. Without a state, there is none afterwards.
         """
         seen = torch.zeros(1, dtype=torch.int64, device=x.device) if state is None else state[1]
-        blocks = Blocks(self.size, self.pooling.series, x.shape[1], seen)
+        blocks = BlockPlaces(self.size, self.pooling.series, x.shape[1], seen)
         place, learns = blocks.positions(), self.training and self.penalty > 0
         latent = norm_channels(self.q_proj(x), self.q_norm)
         q = torch.unflatten(self.q_up(latent), -1, (self.heads, -1))
