@@ -83,6 +83,32 @@ def test_the_straight_line_through_few_rows_and_layers_is_the_count(model, monke
     assert line.peak_bytes == pytest.approx(counted.peak_bytes, rel=0.5)
 
 
+def test_every_pass_of_a_loop_is_counted_and_its_parameters_once() -> None:
+    words = ("model=linear", "model.backbone.loop_first=0", "model.backbone.depth=3")
+    looped, shorter, plain = (
+        Costs().of(planned(*options)[0].run, Passes(1, 4, 150, True))
+        for options in (
+            (*words, "model.backbone.loop_passes=4"),
+            (*words, "model.backbone.loop_passes=4", "model.backbone.loop_back_passes=1"),
+            ("model=linear", "model.backbone.depth=12"),
+        )
+    )
+    assert looped.work.products == pytest.approx(plain.work.products, rel=1e-6)
+    assert looped.resident_bytes < plain.resident_bytes / 2
+    # Three passes have a forward pass alone, and store nothing for a backward one.
+    assert shorter.work.products < 0.6 * looped.work.products
+    assert shorter.peak_bytes < 0.6 * looped.peak_bytes
+
+
+def test_attention_over_depth_is_counted_in_all_layers() -> None:
+    found = [
+        forecast("model=linear", "model.backbone.residual=attention", f"model.backbone.depth={n}")
+        for n in (2, 4, 6)
+    ]
+    first, second = (b.step_s - a.step_s for a, b in zip(found, found[1:], strict=False))
+    assert second > 1.02 * first  # later layers read more sources
+
+
 def test_a_reference_is_no_part_of_what_a_model_needs_and_does_not_refuse_it(monkeypatch) -> None:
     cost = ("model=linear", "runner=scaling", "runner.lengths=[512]", "runner.modes=[step]")
     alone, both = forecast(*cost, "runner.references=[]"), forecast(*cost)
