@@ -15,6 +15,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lra.models.backbone.canon import CanonPass
 from lra.models.backbone.config import BackboneConfig, Residual
 from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.norms import norm_of
@@ -179,11 +180,12 @@ class OutputNormBlock(TransformerBlock):
         mixed = super().mix(flow, layout, source)
         return mixed.with_x(self.mixer_norm(mixed.x))
 
-    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+    def transformed(
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+    ) -> Float[Tensor, "b l d"]:
         """Return what the network adds to the residual stream `x`: the norm of its output."""
-        network: Any = self.network
         norm: Any = self.network_norm
-        return self.dropped(norm(network(x)))
+        return self.dropped(norm(self.computed(x, canon)))
 
 
 class SandwichBlock(OutputNormBlock):
@@ -202,10 +204,12 @@ class SandwichBlock(OutputNormBlock):
         """Return the input of the mixer: the norm of the residual stream `x`, 0 where `blank`."""
         return super().entering(self.mixer_input_norm(x), blank)
 
-    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+    def transformed(
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+    ) -> Float[Tensor, "b l d"]:
         """Return what the network adds to the residual stream `x`."""
         norm: Any = self.network_input_norm
-        return super().transformed(norm(x))
+        return super().transformed(norm(x), canon)
 
 
 def check_network_layer(config: BackboneConfig) -> None:
