@@ -144,7 +144,7 @@ class DeltaRule(LogLinearMixer):
         """
         states, earlier_inputs = self.held(before)
         if self.preconditioner is not None:
-            *earlier_inputs, moments = earlier_inputs
+            earlier_inputs, moments = earlier_inputs[:-1], earlier_inputs[-1]
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         projected, tails = self.convolutions(streams, earlier_inputs, borders)
         act = ACTIVATIONS.get(self.activation)

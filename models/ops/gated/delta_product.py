@@ -191,7 +191,8 @@ class _DeltaProduct(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the first state and of each input."""
-        chunks, pull = (partial(part, early=ctx.early) for part in (_delta_chunks, _pull_block))
+        chunks = partial(_delta_chunks, early=ctx.early)
+        pull = partial(_pull_block, early=ctx.early)
         gradients, dstate = blocks_backward(ctx, do, dstate, chunks, pull)
         return dstate, None, None, *gradients
 

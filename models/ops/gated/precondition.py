@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from lra.models.mixer import Roles, Site
 from lra.models.multi_head import projection
-from lra.models.ops.gated.layer import Borders
+from lra.models.ops.gated.layer import Borders, by_head
 from lra.models.ops.gated.steps import step_biases
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
@@ -86,14 +86,11 @@ class Preconditioner(Roles):
                 g = g.masked_fill(~borders.keep[:, None], 0)
                 beta = beta.masked_fill(~borders.keep[:, None], 0)
             squares = beta[..., None] * k.to(dtype).square()
-            decays = g.exp()[..., None].expand_as(squares)
-            moments = linear_recurrence(
-                *(part.transpose(1, 2).flatten(2) for part in (decays, squares)), before.flatten(1)
-            ).unflatten(2, self.state_shape)
-            moments = moments.transpose(1, 2)
+            factors = g.exp()[..., None].expand_as(squares)
+            a, b = (part.transpose(1, 2).flatten(2) for part in (factors, squares))
+            moments = by_head(linear_recurrence(a, b, before.flatten(1)), self.heads)
             r = (moments + EPSILON).log() - self.centre.to(dtype)[:, None, None]
-            factors = (-math.log(self.largest) * r / (1 + r.abs())).exp()
-        return factors, moments[:, :, -1]
+            return (-math.log(self.largest) * r / (1 + r.abs())).exp(), moments[:, :, -1]
 
     def empty(self, batch_size: int) -> Float[Tensor, "b h k"]:
         """Return zeros for A before the first token."""
