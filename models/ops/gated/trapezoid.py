@@ -103,11 +103,9 @@ def _turned(
     """Return x with its channels c and c + p, of the first 2 p, turned by an angle."""
     pairs, cos, sin = cos.shape[-1], cos[:, :, :, None], sin[:, :, :, None]
     left, right = x[..., :pairs], x[..., pairs : 2 * pairs]
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    torch.mul(left, cos, out=y[..., :pairs]).addcmul_(right, sin, value=-1)
-    torch.mul(left, sin, out=y[..., pairs : 2 * pairs]).addcmul_(right, cos)
-    y[..., 2 * pairs :] = x[..., 2 * pairs :]
-    return y
+    turned_left = (left * cos).addcmul_(right, sin, value=-1)
+    turned_right = (left * sin).addcmul_(right, cos)
+    return torch.cat((turned_left, turned_right, x[..., 2 * pairs :]), -1)
 
 
 def trapezoid_product(

@@ -243,3 +243,18 @@ def test_decays_are_never_slower_than_the_floor():
 def test_only_step_biases_and_skips_are_excluded_from_every_weight_decay():
     tuning = builder(Mamba3)(rank=2, states=4).tuning()
     assert {n for n, each in tuning.items() if each.weight_decay == 0} == {"step_bias", "skip"}
+
+
+@pytest.mark.compile
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo does
+@pytest.mark.parametrize("rank", [1, 2])
+def test_it_compiles(rank):
+    mixer, x = builder(Mamba3, causal=True)(states=4, rank=rank), drawn(2, 70, 12)
+    compiled = torch.compile(lambda x: mixer(x, Layout()), backend="aot_eager")
+    parameters = [*mixer.parameters()]
+    found, wanted = (
+        torch.autograd.grad(layer(x).square().sum(), parameters)
+        for layer in (compiled, lambda x: mixer(x, Layout()))
+    )
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
