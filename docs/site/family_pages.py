@@ -350,7 +350,7 @@ def page(
     lines += [f"Run `lra run model={name}`. Paper: {source}. [Code](../../{code}).", ""]
     lines += ["## What it computes", ""]
     home = module.rpartition(".")[2]
-    if home == name:
+    if home == name or not file.with_name(f"{home}.yaml").exists():
         lines += ["```text", rest, "```", ""]
         if "variant" in core:
             lines += [
