@@ -17,16 +17,22 @@ sparse  CSA, compressed sparse attention: entries also depend on the block befor
         entries, summed over heads || softmax of I), which changes nothing else. In a stage that
         trains the index alone, attention and loss are over all entries.
 
-Cost       Attention takes 4 h k (w + n / 2 m) operations a token, and the projections 2 d (r + 3 k)
-           + 2 h k (r + o) + 2 g o d. State: w - 1 vectors of k, the entries, an unfinished block.
-Source     DeepSeek-AI 2026, DeepSeek-V4, section 2.3, and `deepseek_v4` in transformers 5.23.
-Notation   the paper's m' is `block`, n_win `window`, d_c `query_width`, g `output_groups` and d_g
-           `output_rank`; k is the head width, r the query width, n the number of tokens.
+Cost       Attention takes 4 h k (w + 64 + n / 2 m) operations a token (sparse: `top` in place of n
+           / 2 m, and h_I c n / m for the index), and the projections 2 d (r + 3 k) + 2 h k (r + o)
+           + 2 g o d. State: w - 1 vectors of k, an entry for every m tokens, an unfinished block.
+Source     DeepSeek-AI 2026, DeepSeek-V4, section 2.3, and `deepseek_v4` in transformers 5.23. The
+           loss is that of DeepSeek-V3.2, arXiv:2512.02556.
+Notation   the paper's m and m' are `block`, n_win is `window`, k `top`, n_h^I and c^I `index_heads`
+           and `index_width`, d_c `query_width` (r), g `output_groups`, d_g `output_rank` (o); here
+           k is the head width and n the number of tokens.
 Published  DeepSeek-V4-Flash has d = 4096, 64 heads of 512, `query_width` 1024, 8 groups of rank
-           1024, `rotary_width` 64, and layers heavy, heavy, then sparse and heavy in turns.
+           1024, `rotary_width` 64, an index of 64 heads of 128, and layers heavy, heavy, then
+           sparse and heavy in turns.
 Differs    R is the identity unless `model.backbone.positions=rotary`. Its channels are paired (i, i
            + r / 2), but (2 i, 2 i + 1) in the released code; only the order of the channels
-           differs. YaRN is unsupported. BlockPlaces begin at the first real token of each document.
+           differs. YaRN is unsupported. Blocks begin at the first real token of each document, but
+           at padding in the released code. Of equal scores, the later entry is chosen. Tokens look
+           back in classifiers, too.
 """
 
 from enum import StrEnum, auto

@@ -6,7 +6,7 @@ over the m tokens j of block n; B is learned, one vector for each place in a blo
 there are two series of C, Z and B: an entry is the softmax over series 0 of the block before and
 series 1 of block n, 2 m tokens. The first block of a document has no block before it.
 
-`BlockPlaces` puts tokens into blocks, also where a state stores the begin of an unfinished block.
+`BlockPlaces` says where tokens stand in blocks, also after an unfinished block of a state.
 
 Source: DeepSeek-AI 2026, DeepSeek-V4, sections 2.3.1 and 2.3.2.
 """
