@@ -44,7 +44,7 @@ class Slots(Recurrence):
     slots: Count = 64
     """Number of memory slots of each head, m."""
     route: Count | None = None
-    """Number of slots that a token changes (Raven); None: all slots, each by its own gate (GSA)."""
+    """Number of slots that a token changes (Raven); None: all, each with its gate (GSA)."""
     noise: bool = True
     """Whether Gumbel noise is added to the router's logits in training."""
     gate_divisor: Positive = 8.0
