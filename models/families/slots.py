@@ -38,7 +38,7 @@ from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
 @options
-class Slots(Recurrence):
+class GatedSlots(Recurrence):
     """Softmax attention over memory slots: gated (GSA), or routed (Raven)."""
 
     slots: Count = 64

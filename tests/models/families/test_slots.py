@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lra.models.families.slots import Slots
+from lra.models.families.slots import GatedSlots
 from lra.models.mixer import Layout
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.slot_product import slot_product
@@ -14,7 +14,7 @@ from tests.attention import builder, drawn
 from tests.models.families.released import slots as released
 
 STORED = np.load(released.OUTPUTS)
-built = builder(Slots, width=12, heads=3, max_length=64, causal=True, slots=6)
+built = builder(GatedSlots, width=12, heads=3, max_length=64, causal=True, slots=6)
 
 
 @pytest.mark.parametrize("case", released.CASES)
