@@ -50,7 +50,7 @@ class PathAttention(CausalRecurrence):
     forget_scale: ForgetScale = ForgetScale.none
     qk_norm: bool = False
     """Whether RMSNorm, with weights shared by all heads, is applied to queries and keys."""
-    chunk: Count = 64
+    chunk: Count = 128
     needs = (Need("forget_scale", forget=True),)
     undecayed = ("beta_map.bias", "forget_map.bias")
 

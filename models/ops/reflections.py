@@ -36,8 +36,8 @@ from lra.models.ops.kv_cache import begins
 from lra.models.ops.linear.features import block_rows
 from lra.models.ops.numerics import full_precision, row_slices, sum_dtype
 
-SHORT = 512
-"""Number of tokens from which scores are computed again in backward instead of stored."""
+ROWS = 128
+"""Queries whose scores a CPU computes together. Fewer tokens keep their scores for backward."""
 
 
 class Reflections(NamedTuple):
@@ -120,8 +120,8 @@ def path_attention(
         dropout: Probability that a weight is set to 0.
     """
     length, chunk = v.shape[2] - (0 if old is None else old.shape[2]), new.scores.shape[3]
-    is_small = math.prod(v.shape[:2]) * length * v.shape[2] <= FEW and v.shape[2] < SHORT
-    rows = length + chunk if is_small else block_rows(v, 2 * v.shape[2])
+    is_small = math.prod(v.shape[:2]) * length * v.shape[2] <= FEW and v.shape[2] < ROWS
+    rows = ROWS if v.device.type == "cpu" else block_rows(v, 2 * v.shape[2])
     attend = partial(_attend, new=new, v=v, old=old, g=g, visible=visible, dropout=dropout)
     if torch.is_grad_enabled() and not is_small:
         attend = partial(checkpoint, attend, use_reentrant=False, preserve_rng_state=dropout > 0)

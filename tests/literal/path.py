@@ -11,10 +11,10 @@ from tests.literal.heads import joined, normed, of_parts, softmax_over, split
 
 GRIDS = [
     {"masks": ["", "keep", "document", "keep document"], "length": [1, 7, 8, 13, 37],
-     "chunk": [64, 8, 5], "small": [False, True], "forget": [False, True], "causal": [True, False],
+     "chunk": [128, 8, 5], "small": [False, True], "forget": [False, True], "causal": [True, False],
      "convolution": [3, None, 2], "rank": [2, None], "qk_norm": [False, True],
      "negative_eigenvalues": [True, False], "bias": [False, True]},
-    {"masks": ["", "keep document"], "length": [13, 37], "chunk": [64, 8], "forget": [True],
+    {"masks": ["", "keep document"], "length": [13, 37], "chunk": [128, 8], "forget": [True],
      "forget_scale": ["none", "head"], "small": [False, True]},
 ]  # fmt: skip
 

@@ -50,7 +50,7 @@ SMALL: dict[str, Any] = {
     "linear.gaussian_product.TILE_ELEMENTS": {"cpu": 1},
     "recurrent.exponential_lstm.TOKENS_AT_ONCE": 8,
     "recurrent.selective_scan.BLOCK": 7,
-    "reflections.FEW": 1,
+    "reflections.ROWS": 16,
     "sparse.block_choice.PASS_ELEMENTS": {"cpu": 1},
     "sparse.block_lists.PASS_ELEMENTS": {"cpu": 4000},
     "sparse.chosen_blocks.PASS_ELEMENTS": {"cpu": 1},

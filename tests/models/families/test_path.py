@@ -109,6 +109,5 @@ def test_a_memory_holds_the_last_tokens_with_all_reflections(pieces, forget):
 def test_scores_in_passes_are_those_of_all_at_once(monkeypatch):
     given = [x.requires_grad_() for x in inputs()]
     wanted = attention(*given)
-    for name, value in {"FEW": 1, "SHORT": 1, "block_rows": lambda *_: 32}.items():
-        monkeypatch.setattr(f"lra.models.ops.reflections.{name}", value)
+    monkeypatch.setattr("lra.models.ops.reflections.ROWS", 32)
     compare(attention(*given), wanted, given, atol=1e-12)
