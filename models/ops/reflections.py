@@ -156,11 +156,14 @@ def stream_attention(
         g=None if all_g is None else all_g[:, :, skip:],
         visible=visible[:, None, :, skip:], dropout=dropout,
     )  # fmt: skip
-    keys = old
-    for number, own in enumerate(new.keys.unbind(2)):
-        along = keys @ new.erased[:, :, number].mT
-        keys = torch.cat((keys - along @ new.axes[:, :, number], own), 2)
-    keys = keys[:, :, : memory + length]
+    earlier, through = [], None
+    for key, move in zip(new.keys.unbind(2)[-2::-1], new.moves.unbind(2)[::-1], strict=True):
+        earlier.append(key if through is None else key @ through.mT)
+        through = move if through is None else through @ move
+    old = old[:, :, skip:]
+    keys = torch.cat((old if through is None else old @ through.mT, *earlier[::-1]), 2)
+    keys = keys - (keys @ new.erased[:, :, -1].mT) @ new.axes[:, :, -1]
+    keys = F.pad(torch.cat((keys, new.keys[:, :, -1]), 2), (0, 0, skip, 0))[:, :, : memory + length]
     # Copies, because a view would keep the whole segment in memory.
     kept = (x[:, :, length:].clone() for x in (keys, all_v.to(values.dtype)))
     return o, (*kept, seen + length, *([] if all_g is None else [all_g[:, :, length:].clone()]))
