@@ -144,13 +144,8 @@ class PaddingRule(StrEnum):
 
 
 SITE_OPTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "head_width": "own_head_width",
-        "qkv_bias": "qkv_bias",
-        "output_bias": "output_bias",
-        "rotary_base": "rotary_base",
-        "rotary_share": "rotary_share",
-    }
+    {"head_width": "own_head_width"}
+    | {name: name for name in ("qkv_bias", "output_bias", "rotary_base", "rotary_share")}
 )
 """Options of the backbone that only some mixers can apply, each with its field of `Site`. None in
 that field is the default, which every mixer supports."""
@@ -184,9 +179,8 @@ class Site:
     output_bias: bool | None = None
     """Whether the projection back has a bias; None = the family's `bias`."""
     rotary_base: float | None = None
-    """Base of the angles of rotary positions; None = 10,000."""
     rotary_share: float | None = None
-    """Share of each head's channels that rotary positions rotate; None = all."""
+    """Base of rotary angles (None = 10,000), and share of channels that rotate (None = all)."""
     canon: bool = False
     """Whether queries, keys and values pass a Canon layer; the mixer then has it as `canon`."""
     shared: dict[str, nn.Module] = field(default_factory=dict)

@@ -170,7 +170,7 @@ class MultiHead(Family):
     infusible: ClassVar[bool] = True
     """Whether every query and key comes from `project`, which adds infused positions."""
     turns_alone: ClassVar[bool] = False
-    """Whether `turned` alone rotates queries and keys, so that a family may choose the angles."""
+    """Whether `rotate_heads` alone rotates queries and keys, so that options may choose angles."""
     weighs_padding: bool = True
     """Whether finite numbers at padding may change other outputs slightly. False if their weights
     are exactly 0: then unread padding may contain anything."""
@@ -297,15 +297,15 @@ class MultiHead(Family):
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
         """Project `placed` (tokens, with infused positions) to queries; norm and rotate them."""
-        q = self.normed(self.q_proj(placed), self.q_norm)
-        return self.turned(q, place) if self.rotary else q
+        q = self.split_heads(self.q_proj(placed), self.q_norm)
+        return self.rotate_heads(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
         """Project `placed` to g heads of keys, as `queries` does for queries."""
-        k = self.normed(self.k_proj(placed), self.k_norm)
-        return self.turned(k, place) if self.rotary else k
+        k = self.split_heads(self.k_proj(placed), self.k_norm)
+        return self.rotate_heads(k, place) if self.rotary else k
 
-    def normed(
+    def split_heads(
         self, x: Float[Tensor, "b l d"], norm: nn.RMSNorm | None
     ) -> Float[Tensor, "b h l k"]:
         """Split projected queries or keys `x` into heads; norm each head, or all together."""
@@ -314,7 +314,7 @@ class MultiHead(Family):
             return heads if norm is None else norm_heads(heads, norm)
         return self.split(norm_heads(x[:, None], norm)[:, 0], self.key_width)
 
-    def turned(self, x: Float[Tensor, "b h l k"], place: Place) -> Float[Tensor, "b h l k"]:
+    def rotate_heads(self, x: Float[Tensor, "b h l k"], place: Place) -> Float[Tensor, "b h l k"]:
         """Return heads of queries or keys `x`, rotated by their positions."""
         return rotate(x, place if isinstance(place, Rotation) else self.angles(x, place))
 

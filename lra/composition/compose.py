@@ -27,6 +27,7 @@ from lra.composition.yaml_text import load
 from lra.conf.rooms import stored_name
 from lra.errors import ConfigError, unknown
 from lra.models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
+from lra.models.backbone.layer_factory import PER_LAYER, layer_factory
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.records import Memo
 from lra.runners.runner import Direction, Runner
@@ -39,6 +40,13 @@ if TYPE_CHECKING:
 
 NO_OPTIONS = frozenset({"name", "about", "class_path", "section"})
 """Keys of a runner's configuration that are not options of its class."""
+JOINTS = {
+    "parallel": "models.backbone.parallel.Parallel",
+    "shared": "models.backbone.shared_block.SharedContext",
+}
+"""Class of a layer that is made of several, by the key of its entry in `layer_options`."""
+NO_MIXER = "models.backbone.layers.NoMixer"
+"""Class of a layer without a mixer."""
 TASK = ("spec", "prepare", "batches", "tally", "incidental")
 """Attributes that every task has: see `lra.tasks.task.Task`."""
 
@@ -189,10 +197,6 @@ def layer_of(
         made: The layers made before, with which several mixers side by side are built; the first
             is the model's own.
     """
-    from lra.models.backbone.layers import PER_LAYER, NoMixer, layer_factory
-    from lra.models.backbone.parallel import Parallel
-    from lra.models.backbone.shared import SharedContext
-
     key = f"{where}.layer_options"
     options, frame = layer_list.split_entry(name, entry, key, PER_LAYER)
     own = next(iter(made))
@@ -205,11 +209,12 @@ def layer_of(
                 f"{key}.{name}.shared: got {parts}; wanted two layers, first the attention that "
                 "layers share, then their own mixer, as in [sdpa, mamba2]"
             )
-        kind, named = (Parallel, {}) if joint == "parallel" else (SharedContext, {"name": name})
+        path = JOINTS[joint]
+        kind, named = locate(path, ()), {} if joint == "parallel" else {"name": name}
         rest = {k: v for k, v in options.items() if k != joint}
         bound = bind(kind, {**rest, **named, "parts": {}}, f"{key}.{name}")
         mixer: Any = partial(kind, **{**bound, "parts": {part: made[part][0] for part in parts}})
-        described = plain(bound) | {"parts": parts, "class_path": stored_path(kind)}
+        described = plain(bound) | {"parts": parts, "class_path": path}
     elif name == own:
         if options:
             raise ConfigError(
@@ -218,8 +223,9 @@ def layer_of(
             )
         mixer, described = made[own]
     elif (family := str(options.pop("family", name))) == layer_list.NONE:
-        bind(NoMixer, options, f"{key}.{name}")
-        mixer, described = partial(NoMixer), {"class_path": stored_path(NoMixer)}
+        empty = locate(NO_MIXER, ())
+        bind(empty, options, f"{key}.{name}")
+        mixer, described = partial(empty), {"class_path": NO_MIXER}
     else:
         if family != name and name in our_names("model"):
             raise ConfigError(
@@ -228,11 +234,6 @@ def layer_of(
             )
         mixer, described = other_family(family, where, options, name)
     return layer_factory(mixer, frame), described
-
-
-def stored_path(kind: type) -> str:
-    """Return the path of one of lra's classes, as configurations store it."""
-    return f"{kind.__module__.removeprefix('lra.')}.{kind.__qualname__}"
 
 
 def other_family(
@@ -304,8 +305,7 @@ def typed(
         tasks: Tasks that were built before, by their configuration; a new one is added.
         memo: Objects that the runs of the sweep share, each of which is made once.
     """
-    from lra.models.backbone.layers import layer_config
-    from lra.models.backbone.model import BackboneConfig
+    from lra.models.backbone.model import BackboneConfig, layer_config
 
     tasks, memo = {} if tasks is None else tasks, memo or Memo()
     check(config, memo)

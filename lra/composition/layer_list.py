@@ -14,7 +14,7 @@ family, `none` (a layer without a mixer), or an alias, which an entry of `layer_
     hybrid: {shared: [sdpa, mamba2]}          attention with one set of weights, before each mamba2
 
 An entry of `layer_options` has options of its family, and in `backbone` options of the backbone for
-these layers alone (`lra.models.backbone.layers.PER_LAYER`).
+these layers alone (`lra.models.backbone.layer_factory.PER_LAYER`).
 """
 
 from collections.abc import Collection, Mapping, Sequence

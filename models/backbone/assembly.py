@@ -53,7 +53,7 @@ from lra.models.backbone.loop import LoopStack, PostNormLoopStack, loop_of
 from lra.models.backbone.networks import ACTIVATIONS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
 from lra.models.backbone.reversible import ReversibleStack
-from lra.models.backbone.shared import SharedBlock, SharedContext, check_shared_layer
+from lra.models.backbone.shared_block import SharedBlock, SharedContext, check_shared_layer
 from lra.models.backbone.stack import (
     PlainBlock,
     PostNormBlock,

@@ -9,7 +9,6 @@ layers without a network, and layers that are only a network (Nemotron-H, arXiv:
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from jaxtyping import Float
@@ -35,32 +34,10 @@ from lra.models.mixer import (
     Unsupported,
 )
 
-PER_LAYER = (
-    "heads", "head_width", "qkv_bias", "output_bias", "positions", "rotary_base", "rotary_share",
-    "feed_forward", "feed_forward_width", "feed_forward_bias", "residual",
-)  # fmt: skip
-"""Options of the backbone that a layer may set for itself."""
 OF_NETWORK = (
     "feed_forward_bias", "feed_forward_chunks", "feed_forward_groups", "activation_dropout"
 )  # fmt: skip
 """Options that have no effect in a layer without a network."""
-
-
-class LayerFactory(partial[Any]):
-    """A mixer's class with its options, for layers with other options of the backbone."""
-
-    backbone: Mapping[str, Any] = {}
-    """These options, among `PER_LAYER`."""
-
-
-def layer_factory(mixer: MixerFactory, backbone: Mapping[str, Any]) -> MixerFactory:
-    """Return `mixer`, which is a `functools.partial`, for layers with these options."""
-    if not backbone:
-        return mixer
-    made: Any = mixer
-    factory = LayerFactory(made.func, *made.args, **made.keywords)
-    factory.backbone = dict(backbone)
-    return factory
 
 
 def layer_config(config: BackboneConfig, mixer: MixerFactory) -> BackboneConfig:

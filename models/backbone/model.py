@@ -91,6 +91,7 @@ __all__ = [
     "StackFactory",
     "StreamsOut",
     "TaskFacts",
+    "layer_config",
 ]
 
 StackFactory: TypeAlias = Callable[[Site, BackboneConfig], nn.Module]

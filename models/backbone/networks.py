@@ -161,7 +161,7 @@ def network_of(
         else [GroupedLinear(*end, groups, bias=bias) for end in ends]
     )
     if kind in GATES:
-        return nn.Sequential(GatedMaps(*first, act=GATES[kind]), nn.Dropout(dropout), last)
+        return nn.Sequential(GatedMaps(first[0], first[1], GATES[kind]), nn.Dropout(dropout), last)
     return nn.Sequential(*first, ACTIVATIONS[kind](), nn.Dropout(dropout), last)
 
 

@@ -42,6 +42,14 @@ class ScaleNorm(nn.Module):
         return x * (inverse * self.weight).to(x.dtype)
 
 
+class PreciseRMSNorm(nn.RMSNorm):
+    """RMSNorm in the precision of its weights, also under autocast."""
+
+    def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items d"]:
+        """Norm each vector of d channels."""
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 class TokenBatchNorm(nn.BatchNorm1d):
     """Batch normalisation (arXiv:1502.03167) of vectors along a length, padding included."""
 

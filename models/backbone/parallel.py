@@ -9,13 +9,15 @@ Differs  Hymba norms the outputs before one common output projection; here each 
          projection of its own, and the norm comes after it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.backbone.layers import site_with
+from lra.models.backbone.norms import NORM_EPSILON, PreciseRMSNorm
 from lra.models.backbone.requirements import checked_mixer
 from lra.models.mixer import (
     FACTS,
@@ -31,8 +33,7 @@ from lra.models.mixer import (
     Traits,
     Unsupported,
 )
-
-NORM_EPSILON = 1e-5
+from lra.models.state import size_bytes
 
 
 class Parallel(nn.Module):
@@ -65,7 +66,8 @@ class Parallel(nn.Module):
                 f"{str(norm).lower()}"
             )
         self.scales = factors or [1 / len(parts) if norm else 1.0] * len(parts)
-        sites = [site_with(site, getattr(make, "backbone", {})) for make in makers.values()]
+        owns = [getattr(make, "backbone", {}) for make in makers.values()]
+        sites = [site_with(site, own) for own in owns]
         made = [make(each) for make, each in zip(makers.values(), sites, strict=True)]
         self.mixers = nn.ModuleList(
             checked_mixer(
@@ -75,9 +77,10 @@ class Parallel(nn.Module):
             for mixer, each in zip(made, sites, strict=True)
         )  # fmt: skip
         self.norms = nn.ModuleList(
-            nn.RMSNorm(site.width, NORM_EPSILON) if norm else nn.Identity() for _ in parts
+            PreciseRMSNorm(site.width, NORM_EPSILON) if norm else nn.Identity() for _ in parts
         )
-        self.traits = joined([cast(Any, mixer).traits for mixer in self.mixers])
+        joint = common_traits([cast(Any, mixer).traits for mixer in self.mixers], owns)
+        self.traits = replace(joint, summarises=joint.summarises or keeps_more(self.mixers))
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Return the sum of the outputs of all mixers."""
@@ -112,18 +115,42 @@ class Parallel(nn.Module):
         return tuple(cast(Any, mixer).initial_state(batch_size, memory) for mixer in self.mixers)
 
 
-def joined(traits: Sequence[Traits], *, reversible: bool = True) -> Traits:
-    """Return what mixers guarantee together; `reversible`: they pass on nothing but tokens."""
+def keeps_more(mixers: Iterable[nn.Module]) -> bool:
+    """Return whether the state of one mixer grows with its memory, and that of another does not."""
+
+    def size(mixer: Any, memory: int) -> int:
+        return size_bytes(mixer.initial_state(1, memory))
+
+    try:
+        return len({size(mixer, 2) > size(mixer, 1) for mixer in mixers}) == 2
+    except (Unsupported, AttributeError):  # one has no state, and so the layer has none
+        return False
+
+
+def common_traits(
+    traits: Sequence[Traits], owns: Sequence[Mapping[str, Any]], *, reversible: bool = True
+) -> Traits:
+    """Return what mixers guarantee together.
+
+    Args:
+        traits: Of each mixer.
+        owns: The options of the backbone that each mixer has for itself.
+        reversible: Whether they pass on nothing but tokens.
+    """
 
     def some(name: str) -> Any:
         return any(getattr(each, name) for each in traits)
 
+    pairs = [*zip(traits, owns, strict=True)]
+    encodings = frozenset(each.value for each in INSIDE)
+    positions = [encodings if "positions" in own else each.positions for each, own in pairs]
+    shared = [each.options | {*own} for each, own in pairs]
     longest = [each.max_length for each in traits if each.max_length is not None]
     reaches = [each.reach for each in traits]
     return Traits(
         supports=frozenset(FACTS).intersection(*(each.supports for each in traits)),
-        positions=frozenset(each.value for each in INSIDE),  # each mixer is checked alone
-        options=frozenset(SITE_OPTIONS),
+        positions=encodings.intersection(*positions),
+        options=frozenset(SITE_OPTIONS).intersection(*shared),
         causal=all(each.causal for each in traits),
         max_length=min(longest, default=None),
         operations=max(each.operations for each in traits),

@@ -124,7 +124,7 @@ class CollaborativeAttention(MultiHead):
         shared: Tensor = self.q_proj(placed)
         q = shared[:, None] * self.mixing[:, None].to(shared.dtype)
         if self.rotary:
-            q = self.turned(q, place)
+            q = self.rotate_heads(q, place)
         if self.content is None:
             return q
         one_hot = torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, None]

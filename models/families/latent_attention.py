@@ -177,9 +177,9 @@ class LatentAttention(Family):
         if not self.rotary_width:
             return q
         content, rotary = torch.split(q, [self.head_width, self.rotary_width], -1)
-        return torch.cat((content, self.turned(rotary, place)), -1)
+        return torch.cat((content, self.rotate_heads(rotary, place)), -1)
 
-    def turned(self, x: Float[Tensor, "b h l r"], place: Place) -> Float[Tensor, "b h l r"]:
+    def rotate_heads(self, x: Float[Tensor, "b h l r"], place: Place) -> Float[Tensor, "b h l r"]:
         """Return the rotary part `x` of queries or keys, rotated by its position if it turns."""
         if not self.turns:
             return x
@@ -193,7 +193,7 @@ class LatentAttention(Family):
         content, rotary = torch.split(
             self.kv_proj(x)[:, None], [self.kv_width, self.rotary_width], -1
         )
-        return self.turned(rotary, place), norm_latents(content, self.kv_norm)
+        return self.rotate_heads(rotary, place), norm_latents(content, self.kv_norm)
 
     def heads_of(
         self, rotary: Float[Tensor, "b 1 s r"], latent: Float[Tensor, "b 1 s c"]

@@ -124,7 +124,9 @@ class Mamba2(LogLinearMixer):
             elif not self.quasi_separable:
                 self.log_rate.uniform_(1, 16).log_()
         self.convolutions = ShortConvolutions((width, shared, shared), self.convolution, bias=True)
-        self.norm = GatedHeadNorm(width) if self.output_norm else nn.Identity()
+        self.norm = GatedHeadNorm(width)
+        if not self.output_norm:
+            self.norm = cast(GatedHeadNorm, nn.Identity())
         self.out_proj = self.projection_back(site, width)
         state = site.heads, self.states, width // site.heads
         self.complete(site, state=state, bidirectional=self.bidirectional)  # sets traits

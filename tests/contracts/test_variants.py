@@ -7,6 +7,7 @@ import functools
 
 import pytest
 
+from lra.models.backbone.parallel import Parallel
 from lra.models.contract import CHECKS, Case, learning, relations
 from lra.models.contract.calls import calls_of
 from lra.models.contract.case import fix_seed
@@ -56,11 +57,19 @@ VARIANTS = {
     "h_transformer": [{"block": 4, "relative_bias": True}],
     "hyena": [{"order": 3, "convolution": 1, "filter_width": 8}],
     "lambda_layer": [{"window": None}, {"window": 7, "intra_depth": 2}],
+    "grouped_query": [
+        {"key_value_heads": 1, "output_gate": True, "qk_norm": True},
+        {"key_value_heads": 3, "head_gate": True, "joint_qk_norm": True},
+    ],
     "kimi_delta": [
         {"chunk": 13, "bound": -5.0, "negative_eigenvalues": True, "gate_rank": 3},
         {"precondition": 2.0, "chunk": 13},
     ],
-    "latent_attention": [{"kv_width": 5, "query_width": 7}, {"sink": True}],
+    "latent_attention": [
+        {"kv_width": 5, "query_width": 7},
+        {"kv_width": 5, "rotary_width": 4, "unrotated": True},
+        {"sink": True},
+    ],
     "light_conv": [{"kernel": [4], "glu": False}, {"kernel": [5], "inner_width": 15}],
     "linear": [{"feature_map": "exp", "chunk": 4}, {"feature_map": "softmax_dims"}],
     "indexed": [
@@ -99,11 +108,15 @@ VARIANTS = {
         {"tie_kv": False, "pack_heads": 4, "slots": 7, "dynamic_projection": False},
         {"tie_kv": False, "activation": "elu1", "slots": 7, "chunk": 9},
     ],
-    "mamba": [{"convolution": None, "states": 3, "expansion": 1, "step_rank": 2}],
+    "mamba": [
+        {"convolution": None, "states": 3, "expansion": 1, "step_rank": 2},
+        {"states": 3, "inner_norms": True},
+    ],
     "mamba2": [
         {"chunk": 13, "convolution": None, "expansion": 1, "states": 4},
         {"chunk": 13, "convolution": 3, "quasi_separable": True, "states": 4},
         {"chunk": 13, "log_linear": True, "states": 4},
+        {"chunk": 13, "output_norm": False, "states": 4},
     ],
     "mamba3": [
         {"chunk": 13, "states": 4, "rank": 2, "output_norm": True, "rotating_share": 1.0},
@@ -151,6 +164,7 @@ VARIANTS = {
         {"chunk": 13, "rotary": False, "norm": "rms", "decay": "slopes"},
         {"norm": "joint", "gate": "sigmoid", "activation": "silu", "value_expansion": 1},
     ],
+    "rg_lru": [{"convolution": None}],
     "rwkv6": [{"chunk": 13, "mix_rank": 3, "decay_rank": 5}],
     "rwkv7": [{"chunk": 13, "ranks": [1, 2, 3, 4], "value_residual": False}],
     "s4": [{"kernel": "dplr", "states": 4}, {"kernel": "dss_exp", "states": 4}],
@@ -163,11 +177,13 @@ VARIANTS = {
         {"block": 6, "sortcut": 2},
         {"block": 6, "variant": "lra"},
     ],
+    "short_conv": [{"convolution": 7}],
     "skyformer": [{"landmarks": 8, "sampling": "stratified", "inverse": "exact"}],
     "sliding_window": [
         {"window": [5]},
         {"window": [5], "dilation": [3]},
         {"window": [5], "sink": True},
+        {"window": [5], "qk_norm": True, "head_gate": True},
     ],
     "slots": [
         {"slots": 5, "chunk": 13, "gate_divisor": 1.0},
@@ -208,9 +224,20 @@ class Few(Case):
 )
 def test_a_variant_keeps_the_contract(family, options, monkeypatch):
     """In each direction that it offers, at one site."""
+    check_contract(functools.partial(MODELS[family], **options), monkeypatch)
+
+
+@pytest.mark.parametrize("options", [{"scales": [0.5, 2.0]}, {"norm": True}])
+def test_mixers_side_by_side_keep_the_contract(options, monkeypatch):
+    parts = {"mamba2": functools.partial(MODELS["mamba2"], states=4), "sdpa": MODELS["sdpa"]}
+    check_contract(functools.partial(Parallel, parts=parts, **options), monkeypatch)
+
+
+def check_contract(make, monkeypatch):
+    """Run the checks of the kit on what `make` makes, in each direction that it offers."""
     monkeypatch.setattr(relations, "calls_of", lambda case: calls_of(case)[::SHARE])
     monkeypatch.setattr(learning, "_sites", lambda _: ())
-    make, offered, failed = functools.partial(MODELS[family], **options), [], []
+    offered, failed = [], []
     checks = CHECKS.keys() - LEFT_OUT
     for causal in (False, True):
         case = Few(make=make, causal=causal, max_length=LENGTH, width=12, heads=3)

@@ -297,6 +297,43 @@ def delta_inverse() -> float:
     return relative(inverse.double(), exact)
 
 
+@between(
+    "compressed", "transformers 5.23.0, DeepSeek-V4, padding on the left", "the row alone",
+    "blocks begin at the first slot, so padding moves them and is compressed with real tokens",
+    paper="the row alone", ours="the row alone",
+)  # fmt: skip
+def compressed_padding() -> float:
+    """Three tokens of padding before a row, with a mask that hides them."""
+    peer = package("transformers.models.deepseek_v4.modeling_deepseek_v4")
+    kind = "heavily_compressed_attention"
+    config = package("transformers").DeepseekV4Config(
+        hidden_size=32, num_attention_heads=4, head_dim=16, q_lora_rank=24, sliding_window=5,
+        num_hidden_layers=1, layer_types=[kind], compress_rates={kind: 4}, o_groups=2,
+        o_lora_rank=12, index_n_heads=16, index_head_dim=8, index_topk=3,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    layer, turns = (
+        peer.DeepseekV4Attention(config, 0).eval(),
+        peer.DeepseekV4RotaryEmbedding(config),
+    )
+    for name, parameter in layer.named_parameters():
+        if name == "sinks" or name.endswith("position_bias"):
+            torch.nn.init.zeros_(parameter)
+
+    def outputs(x: Tensor, padding: int) -> Tensor:
+        slot = torch.arange(x.shape[1])
+        distance, ids = slot[:, None] - slot, (slot - padding).clamp(min=0)[None]
+        hidden = (distance < 0) | (distance >= 5) | (slot < padding)
+        mask = torch.zeros(hidden.shape).masked_fill(hidden, -1e30)[None, None]
+        positions = {each: turns(x, ids, each) for each in ("main", "compress")}
+        out: Tensor = layer(x, positions, ids, mask)[0]
+        return out[:, padding:]
+
+    x = drawn(1, 41, 32).float()
+    return relative(outputs(F.pad(x, (0, 0, 3, 0)), 3), outputs(x, 0))
+
+
 def main() -> None:
     """Measure all, and store what the page shows."""
     sizes = {

@@ -122,7 +122,7 @@ def latent(case: PeerCase) -> PeerPair:
     peer.kv_b_proj = SideBySide(case.heads, latents, width)
     case.placed(peer)
     site = replace(case.site(), positions=Positions.rotary)
-    options = {"kv_width": latents, "query_width": queries, "rotary_width": rotary}
+    options: dict[str, Any] = {"kv_width": latents, "query_width": queries, "rotary_width": rotary}
     ours: Any = case.placed(LatentAttention(site, **options, bias=True))
     same = {
         "q_proj": peer.q_a_proj, "q_up": peer.q_b_proj, "q_norm": peer.q_a_layernorm,

@@ -12,6 +12,7 @@ Source   Glorioso et al. 2024, arXiv:2411.15242, and transformers, models/zamba2
 Differs  Scores are divided by sqrt(k), there by sqrt(k / 2): a factor sqrt(2) of the queries.
 """
 
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -22,13 +23,12 @@ from torch.nn import functional as F
 from lra.models.backbone.canon import CanonPass
 from lra.models.backbone.config import BackboneConfig, Residual
 from lra.models.backbone.layers import site_with
-from lra.models.backbone.parallel import joined
+from lra.models.backbone.norms import NORM_EPSILON, PreciseRMSNorm
+from lra.models.backbone.parallel import common_traits, keeps_more
 from lra.models.backbone.requirements import checked_mixer
 from lra.models.backbone.stack import Blank, KeySource, TransformerBlock
 from lra.models.mixer import Count, Extends, Flow, Layout, Remembers, Site, State, Unsupported
 from lra.models.multi_head import MultiHead, projection
-
-NORM_EPSILON = 1e-5
 
 
 class SharedAttention(nn.Module):
@@ -42,12 +42,12 @@ class SharedAttention(nn.Module):
 
     def __init__(self, attention: MultiHead, width: int, hidden: int) -> None:
         super().__init__()
-        self.norm = nn.RMSNorm(2 * width, NORM_EPSILON)
+        self.norm = PreciseRMSNorm(2 * width, NORM_EPSILON)
         biased = attention.out_proj.bias is not None
         self.back = projection(attention.out_proj.in_features, width, bias=biased)
         self.attention = attention
         self.attention.add_module("out_proj", nn.Identity())  # `back` is in its place
-        self.network_norm = nn.RMSNorm(width, NORM_EPSILON)
+        self.network_norm = PreciseRMSNorm(width, NORM_EPSILON)
         self.gate_up = projection(width, 2 * hidden, bias=False)
         self.down = projection(hidden, width, bias=False)
 
@@ -123,7 +123,10 @@ class SharedContext(nn.Module):
                 projection(adapter_rank, 2 * expansion * width, bias=False),
             )
         both = (self.block.attention.traits, cast(Any, self.own).traits)
-        self.traits = joined(both, reversible=False)
+        owns = (frame, getattr(make_own, "backbone", {}))
+        joint = common_traits(both, owns, reversible=False)
+        more = keeps_more((self.block.attention, self.own))
+        self.traits = replace(joint, summarises=joint.summarises or more)
 
     def context(self, flow: Flow, layout: Layout) -> Flow:
         """Return W_i c_i and the state of attention; `flow.stream` has the input of the stack."""
