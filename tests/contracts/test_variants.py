@@ -53,13 +53,13 @@ VARIANTS = {
     ],
     "gated_delta_net2": [{"chunk": 13, "negative_eigenvalues": True, "gate_rank": 3}],
     "gla": [{"chunk": 13, "convolution": 3, "gate": "none", "value_expansion": 2}],
-    "grouped_query": [{"sink": True}],
     "h_transformer": [{"block": 4, "relative_bias": True}],
     "hyena": [{"order": 3, "convolution": 1, "filter_width": 8}],
     "lambda_layer": [{"window": None}, {"window": 7, "intra_depth": 2}],
     "grouped_query": [
         {"key_value_heads": 1, "output_gate": True, "qk_norm": True},
         {"key_value_heads": 3, "head_gate": True, "joint_qk_norm": True},
+        {"sink": True},
     ],
     "kimi_delta": [
         {"chunk": 13, "bound": -5.0, "negative_eigenvalues": True, "gate_rank": 3},

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lra.models.backbone.loop import TrainPasses
 from lra.models.backbone.model import Backbone, Outcome
 from lra.models.backbone.reversible import ReversibleStack
 from lra.models.mixer import Penalised, State, Unsupported
@@ -114,6 +115,12 @@ def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
             "hardware.sharded=true gathers the weights of whole blocks, but residual=reversible "
             "computes parts of a block again: choose residual=pre_norm with "
             "activation_checkpointing=true, or hardware.sharded=false"
+        )
+    if model.config.loop_train_passes == TrainPasses.poisson:
+        raise Unsupported(
+            "hardware.sharded=true needs every process to apply the same blocks equally often, but "
+            "loop_train_passes=poisson draws another number of passes in each: set "
+            "model.backbone.loop_train_passes=fixed, or hardware.sharded=false"
         )
     for module in model.modules():
         if isinstance(module, LearnsSpans) or (

@@ -1,9 +1,9 @@
 """What a cell will take: more for more, corrected by what was stored, and unknown by name."""
 
-import itertools
 import re
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -106,7 +106,7 @@ def test_attention_over_depth_is_counted_in_all_layers() -> None:
         forecast("model=linear", "model.backbone.residual=attention", f"model.backbone.depth={n}")
         for n in (2, 4, 6)
     ]
-    first, second = (b.step_s - a.step_s for a, b in itertools.pairwise(found))
+    first, second = (b.step_s - a.step_s for a, b in pairwise(found))
     assert second > 1.02 * first  # later layers read more sources
 
 

@@ -16,6 +16,8 @@ from lra.models.families.gla import GLA
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Unsupported
 from lra.models.state import size_bytes
+from lra.runners.training.optim import OptimConfig
+from lra.runners.training.parallel.gradients import shard
 from tests.attention import drawn
 
 WIDTH, DEPTH = 8, 5
@@ -163,6 +165,12 @@ def test_weights_run_with_other_numbers_of_passes() -> None:
     more.load_state_dict(made.state_dict())
     made.stack.passes = 6  # type: ignore[assignment]
     assert torch.equal(made.predict(text())[0], more.predict(text())[0])
+
+
+def test_processes_that_share_weights_need_one_number_of_passes() -> None:
+    made = model(loop_train_passes="poisson")
+    with pytest.raises(Unsupported, match="draws another number of passes in each: set"):
+        shard(made, OptimConfig(), torch.device("cpu"))
 
 
 def test_what_changes_or_reads_single_layers_refuses_a_loop() -> None:
