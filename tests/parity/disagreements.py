@@ -9,11 +9,16 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lra.models.families.kimi_delta import KimiDelta
+from lra.models.families.mamba3 import Mamba3
+from lra.models.families.path import PathAttention
+from lra.models.mixer import Layout, Site
 from peers.flash_linear import file_of
 from peers.peer import package
 
@@ -332,6 +337,86 @@ def compressed_padding() -> float:
 
     x = drawn(1, 41, 32).float()
     return relative(outputs(F.pad(x, (0, 0, 3, 0)), 3), outputs(x, 0))
+
+
+def twice(family: type, one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Return how outputs of a causal layer with equal weights differ between two options."""
+    x, layers = drawn(2, 64, 32).float(), []
+    for options in (one, other):
+        torch.manual_seed(0)
+        site = Site(
+            width=32, heads=2, max_length=64, causal=True,
+            generator=torch.Generator().manual_seed(0),
+        )  # fmt: skip
+        layers.append(family(site, **options).eval())
+    layers[1].load_state_dict(layers[0].state_dict())
+    return relative(*(layer(x, Layout()) for layer in layers))
+
+
+@between(
+    "mamba3", "state-spaces/mamba, first release: A = softplus", "state-spaces/mamba, 2026-07-23: A = tail",
+    "the rate of a decay is another function of the token",
+    paper="both, in turn", ours="either: `decay`",
+)  # fmt: skip
+def mamba3_decays() -> float:
+    """Ours equals both versions of the released layer; the two with equal weights."""
+    return twice(Mamba3, {"states": 16, "decay": "softplus"}, {"states": 16, "decay": "tail"})
+
+
+@between(
+    "mamba3", "mamba3-ssm 0.2.1", "the definition",
+    "the term of the previous token does not decay, and has half of the weight",
+    paper="the definition", ours="the definition",
+)  # fmt: skip
+def mamba3_package() -> float:
+    """Its scan, against the trapezoidal rule, token by token."""
+    peer = package("mamba3_ssm.ops", "no extra brings it: pip install --no-deps mamba3-ssm")
+    x, b, c = (drawn(1, 64, 2, 16, seed=seed).float() for seed in range(3))
+    dt, share = (drawn(1, 64, 2, seed=seed).float().sigmoid() for seed in (3, 4))
+    decay = (-dt).exp()
+    theirs = peer._siso_scan_jit(x, b, c, decay, dt, 1 - share, torch.zeros(2))
+    state, before, outputs = torch.zeros(1, 2, 16, 16), torch.zeros(1, 2, 16, 16), []
+    for t in range(64):
+        a, d, s = (each[:, t, :, None, None] for each in (decay, dt, share))
+        entry = x[:, t, :, :, None] * b[:, t, :, None]
+        state = a * state + (1 - s) * d * a * before + s * d * entry
+        outputs.append((state * c[:, t, :, None]).sum(-1))
+        before = entry
+    return relative(theirs, torch.stack(outputs, 1))
+
+
+@between(
+    "path", "fla-core 0.6.0, PaTH-FoX", "Forgetting Transformer",
+    "logarithms of forget gates are divided by sqrt(k), as scores are",
+    paper="Forgetting Transformer", ours="either: `forget_scale`",
+)  # fmt: skip
+def path_forget_scale() -> float:
+    """Ours equals both; the two with equal weights."""
+    return twice(PathAttention, {"forget": True, "forget_scale": "head"}, {"forget": True})
+
+
+@between(
+    "kimi_delta", "flash-linear-attention, layer of KDA", "transformers 5.23.0, Kimi Linear",
+    "the output gate has a bias",
+    paper="not said", ours="either: `gate_bias`", unit="parameters of a layer of width 32",
+)  # fmt: skip
+def kimi_delta_bias() -> float:
+    """The number of the bias's parameters."""
+    site = Site(width=32, heads=2, max_length=8, generator=torch.Generator())
+    one, other = (KimiDelta(site, gate_bias=bias) for bias in (True, False))
+    return sum(p.numel() for p in one.parameters()) - sum(p.numel() for p in other.parameters())
+
+
+@between(
+    "kimi_delta", "key `full_attn_layers` of GLM-5-next", "the same key of Kimi Linear",
+    "layers are counted from 0, in Kimi Linear from 1",
+    paper="each its own", ours="each its own", unit="of 45 layers, if one is read as the other",
+)  # fmt: skip
+def two_index_bases() -> float:
+    """Layers of GLM-5-next that would differ if its list were read as Kimi Linear's."""
+    attends = {layer for layer in range(45) if layer % 4 == 3}
+    read = {layer - 1 for layer in attends}
+    return len(attends ^ read)
 
 
 def main() -> None:

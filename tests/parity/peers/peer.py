@@ -28,12 +28,12 @@ class Missing(ImportError):
     """The package of a peer is not installed; the message says how to install it."""
 
 
-def package(name: str) -> Any:
+def package(name: str, way_out: str = WAY_OUT) -> Any:
     """Import a peer's module. Raises `Missing` where its package is absent."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise Missing(f"{error}; {WAY_OUT}") from error
+        raise Missing(f"{error}; {way_out}") from error
 
 
 class PeerCase(NamedTuple):
