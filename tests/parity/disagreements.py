@@ -354,7 +354,9 @@ def twice(family: type, one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 @between(
-    "mamba3", "state-spaces/mamba, first release: A = softplus", "state-spaces/mamba, 2026-07-23: A = tail",
+    "mamba3",
+    "state-spaces/mamba, first release: A = softplus",
+    "state-spaces/mamba, 2026-07-23: A = tail",
     "the rate of a decay is another function of the token",
     paper="both, in turn", ours="either: `decay`",
 )  # fmt: skip
