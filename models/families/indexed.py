@@ -116,11 +116,6 @@ class Indexed(MultiHead):
     ) -> None:
         """Make the projections of attention and of the index."""
         groups, size = key_value_heads or site.heads, block if scores in BLOCKS else 1
-        width = index_width or site.head_width
-        rotary = (width + 3) // 4 * 2 if scores == IndexForm.dsa else width
-        rotary = rotary if index_rotary is None else index_rotary
-        if site.positions != Positions.rotary or scores == IndexForm.kpool:
-            rotary = 0
         if site.heads % groups:
             raise ValueError(
                 "key_value_heads must divide the number of query heads: got "
@@ -130,11 +125,6 @@ class Indexed(MultiHead):
             raise ValueError(
                 f"budget (tokens) must be a multiple of block={block}: got {budget}; set "
                 f"{budget - budget % size + size}, or another block"
-            )
-        if not 0 <= rotary <= width or rotary % 2:
-            raise ValueError(
-                f"index_rotary must be even and 0 to index_width={width}: got {rotary}; set an "
-                f"even number, such as {width // 2 * 2}"
             )
         core = ExactCore(site, grouped, memory=Growth(1.0))
         core.traits = replace(
@@ -161,9 +151,9 @@ class Indexed(MultiHead):
             site.width,
             form=scores,
             heads=groups if scores == IndexForm.msa else index_heads,
-            index_width=width,
+            index_width=index_width or site.head_width,
             block=size,
-            rotary=rotary,
+            rotary=index_rotary if site.positions == Positions.rotary else 0,
         )
         self.budget, self.block, self.penalty, self.alone = budget, size, penalty, ""
         self.whole, self.local = (False, 1) if scores == IndexForm.msa else (True, 0)

@@ -60,15 +60,35 @@ class IndexScorer(Roles):
         heads: Number of heads of queries; there is one head of keys.
         index_width: Number of channels of a head, c.
         block: Number of tokens of a block.
-        rotary: Number of first channels that are rotated by position; 0: none.
+        rotary: Number of first channels that are rotated by position; None: all, or half under dsa.
+
+    Raises:
+        ValueError: `rotary` is odd or more than `index_width`.
     """
 
     no_matrices = ("place",)
 
     def __init__(
-        self, width: int, *, form: IndexForm, heads: int, index_width: int, block: int, rotary: int
+        self,
+        width: int,
+        *,
+        form: IndexForm,
+        heads: int,
+        index_width: int,
+        block: int,
+        rotary: int | None,
     ) -> None:
+        """Check `rotary`; make projections and norms."""
         super().__init__()
+        if form == IndexForm.kpool:
+            rotary = 0
+        elif rotary is None:
+            rotary = (index_width + 3) // 4 * 2 if form == IndexForm.dsa else index_width
+        if not 0 <= rotary <= index_width or rotary % 2:
+            raise ValueError(
+                f"index_rotary must be even and 0 to index_width={index_width}: got {rotary}; set "
+                f"an even number, such as {index_width // 2 * 2}"
+            )
         self.form, self.width, self.rotary = form, index_width, rotary
         self.queries = projection(width, heads * index_width, bias=False)
         self.keys = projection(width, index_width, bias=False)
