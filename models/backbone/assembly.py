@@ -50,7 +50,7 @@ from lra.models.backbone.layers import (
 )
 from lra.models.backbone.length_pooling import Cut, PooledStack, PostNormPooledStack
 from lra.models.backbone.loop import LoopStack, PostNormLoopStack, loop_of
-from lra.models.backbone.networks import ACTIVATIONS, FeedForward
+from lra.models.backbone.networks import ACTIVATIONS, GATES, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
 from lra.models.backbone.reversible import ReversibleStack
 from lra.models.backbone.shared_block import SharedBlock, SharedContext, check_shared_layer
@@ -134,7 +134,7 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
         tied_dropout=config.tied_dropout,
     )  # fmt: skip
     if {*config.canon} - {"B"}:  # drawn last, so that all other weights are equal without it
-        wide = config.feed_forward_width * (1 + (config.feed_forward == FeedForward.swiglu))
+        wide = config.feed_forward_width * (1 + (config.feed_forward in GATES))
         block.add_canon(CanonPlaces(config.canon, config.width, wide))
     return block
 

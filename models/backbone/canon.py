@@ -3,7 +3,7 @@
     A  mixer(canon(norm(x)))         before the mixer
     B  canon([q; k; v])              inside it, after their norms and before rotary positions
     C  network(canon(norm(x)))       before the network
-    D  W_2 act(canon(W_1 x))         on the network's wide vector: SwiGLU's two maps, concatenated
+    D  W_2 act(canon(W_1 x))         on the network's wide vector: two gated maps, concatenated
 
 `lra.models.canon` defines the layer. B is a part of the mixer; a block has the others.
 """
@@ -13,7 +13,6 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lra.models.backbone.choices import Residual
 from lra.models.backbone.networks import FeedForward, GatedMaps
@@ -136,7 +135,7 @@ class CanonNetwork(nn.Sequential):
         if isinstance(first, GatedMaps):
             wide = canon.at("D", torch.cat((first.gate(x), first.value(x)), dim=-1))
             gate, value = wide.chunk(2, dim=-1)
-            x = F.silu(gate) * value
+            x = first.act(gate) * value
         else:
             x = canon.at("D", first(x))
         for layer in others:

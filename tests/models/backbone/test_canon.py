@@ -30,6 +30,7 @@ from tests.contracts.test_variants import LEFT_OUT, LENGTH as LONG, SHARE, Few
 WIDTH, LENGTH, ROWS = 8, 11, 3
 SMALL = {"depth": 2, "width": WIDTH, "heads": 2, "feed_forward_width": 12}
 DOCUMENTS = torch.tensor([[0] * 4 + [1] * 7, [0] * 11, [2] * 1 + [3] * 3 + [4] * 7])
+GATED = {"swiglu": F.silu, "geglu": F.gelu}
 KEEPS = {
     "none": None,
     "right": torch.arange(LENGTH) < torch.tensor([[11], [6], [2]]),
@@ -107,9 +108,11 @@ def test_a_row_may_be_read_in_pieces() -> None:
 class Wide(nn.Module):
     """A block of softmax attention, written with `literal` at every place."""
 
-    def __init__(self, block: Any, keep: torch.Tensor | None, document: torch.Tensor | None):
+    def __init__(
+        self, block: Any, kind: str, keep: torch.Tensor | None, document: torch.Tensor | None
+    ) -> None:
         super().__init__()
-        self.block, self.facts = block, (keep, document)
+        self.block, self.kind, self.facts = block, kind, (keep, document)
 
     def at(self, place: str, x: torch.Tensor) -> torch.Tensor:
         canon = self.block.mixer.canon if place == "B" else self.block.canon[place]
@@ -139,7 +142,7 @@ class Wide(nn.Module):
         if hasattr(network[0], "gate"):
             wide = torch.cat((network[0].gate(inner), network[0].value(inner)), -1)
             gate, value = self.at("D", wide).chunk(2, -1)
-            inner = F.silu(gate) * value
+            inner = GATED[self.kind](gate) * value
         else:
             inner = F.gelu(self.at("D", network[0](inner)))
         return x + network[-1](inner)
@@ -152,14 +155,14 @@ def model(canon: str, family: Any = SoftmaxAttention, **changes: Any) -> Backbon
     return Backbone(config, facts, [family], seed=0).double().eval()
 
 
-@pytest.mark.parametrize("network", ["gelu", "swiglu"])
+@pytest.mark.parametrize("network", ["gelu", "swiglu", "geglu"])
 @pytest.mark.parametrize("keep", KEEPS)
 @pytest.mark.parametrize("document", [None, DOCUMENTS], ids=["row", "documents"])
 def test_a_block_is_the_paper(network: str, keep: str, document: torch.Tensor | None) -> None:
     block: Any = model("ABCD", feed_forward=network).stack.blocks[0]
     x, mask = drawn(ROWS, LENGTH, WIDTH), KEEPS[keep]
     seen = block(Flow(x), Layout(keep=mask, document=document)).x
-    wanted = Wide(block, mask, document)(x)
+    wanted = Wide(block, network, mask, document)(x)
     if mask is not None:
         seen, wanted = seen[mask], wanted[mask]
     torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
