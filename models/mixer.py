@@ -382,14 +382,6 @@ def blanked(x: Float[Tensor, "b l d"], layout: Layout, traits: Traits) -> Float[
     return layout.blanked(x) if "keep" in traits.supports else x
 
 
-class TiedDropout(nn.Dropout):
-    """Dropout that removes a channel at all positions of a sequence together."""
-
-    def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Apply dropout."""
-        return nn.functional.dropout1d(x.mT, self.p, self.training).mT
-
-
 class Flow(NamedTuple):
     """The input and output of a layer: tokens, state, stream and penalties."""
 
@@ -585,23 +577,6 @@ class Penalised(Protocol):
 
     def penalties(self) -> Mapping[str, Float[Tensor, ""]]:
         """Return named scalars that are added to the training loss."""
-        ...
-
-
-@runtime_checkable
-class TrainsAlone(Protocol):
-    """A mixer that computes something else while a stage of the training trains one part alone."""
-
-    alone: str
-    """Name of the part that is trained alone; "": all parameters are trained."""
-
-
-@runtime_checkable
-class Recalls(Protocol):
-    """A mixer whose queries read what an index chooses."""
-
-    def recalled(self, x: Float[Tensor, "b l d"], layout: Layout) -> Any:
-        """Return shares of exact attention, as `lra.models.ops.sparse.index_recall.Recall`."""
         ...
 
 

@@ -24,7 +24,6 @@ from lra.models.mixer import (
     Layout,
     Remembers,
     State,
-    TiedDropout,
     Traits,
     Unsupported,
 )
@@ -47,6 +46,14 @@ class KeySource(NamedTuple):
 def family(mixer: object) -> str:
     """Return the name of a mixer (or stack) in messages, which is its class's name."""
     return type(mixer).__name__
+
+
+class TiedDropout(nn.Dropout):
+    """Dropout that removes a channel at all positions of a sequence together."""
+
+    def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Apply dropout."""
+        return nn.functional.dropout1d(x.mT, self.p, self.training).mT
 
 
 class TransformerBlock(nn.Module):

@@ -30,7 +30,7 @@ Differs    Of equal scores, the nearer token or block is chosen. Blocks skip pad
 """
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor
@@ -48,7 +48,8 @@ from lra.models.mixer import (
     Unsupported,
 )
 from lra.models.multi_head import Core, HeadCounts, MultiHead
-from lra.models.ops.exact import ExactCore, refuse_in_stream, sdpa
+from lra.models.ops.exact import ExactCore, refuse_in_stream
+from lra.models.ops.grouped_heads import grouped_sdpa
 from lra.models.ops.sparse import block_table
 from lra.models.ops.sparse.block_table import BlockTable
 from lra.models.ops.sparse.chosen_blocks import chosen_attention
@@ -60,11 +61,6 @@ from lra.models.ops.sparse.index_scores import BlockRule, chosen_by_index
 from lra.models.positions import position_ids
 
 UNTRAINED = "penalty=0: no loss trains the index, so these scores measure a random selector"
-
-
-def grouped(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Tensor:
-    """Return exact attention of heads that share heads of keys and values."""
-    return sdpa(q, *(x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v)), **rest)
 
 
 class Indexed(MultiHead):
@@ -126,7 +122,7 @@ class Indexed(MultiHead):
                 f"budget (tokens) must be a multiple of block={block}: got {budget}; set "
                 f"{budget - budget % size + size}, or another block"
             )
-        core = ExactCore(site, grouped, memory=Growth(1.0))
+        core = ExactCore(site, grouped_sdpa, memory=Growth(1.0))
         core.traits = replace(
             core.traits,
             supports=frozenset({"keep", "start", "document"}),
@@ -231,7 +227,7 @@ class Indexed(MultiHead):
         return BlockRule(table, top, self.traits.causal, self.whole, self.local)
 
     def recalled(self, x: Float[Tensor, "b l d"], layout: Layout) -> Recall:
-        """Return how much attention the chosen tokens get; see `lra.models.mixer.Recalls`."""
+        """Return how much attention the chosen tokens get; see `lra.models.index.Recalls`."""
         q, k, _ = self.project(layout.blanked(x), layout)
         ids, table = position_ids(x.shape[1], layout.start, x), self.table(x, layout)
         reading = self.index.read(layout.blanked(x), ids)

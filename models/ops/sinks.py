@@ -21,7 +21,7 @@ EXTRA = 8
 """Channels that are added to heads: fast kernels want a width that is a multiple of 8."""
 
 
-def widened(
+def with_sink_channel(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b g s k"],
     v: Float[Tensor, "b c s v"],
@@ -56,7 +56,7 @@ def sink_attention(
     The other arguments are those of `lra.models.ops.exact.softmax_attention`.
     """
     width = v.shape[-1]
-    q, k, v, key = widened(q, k, v, sinks)
+    q, k, v, key = with_sink_channel(q, k, v, sinks)
     k, v = torch.cat((key, k), 2), F.pad(v, (0, 0, 1, 0))
     # A causal kernel without a mask counts queries and keys from the first on.
     before = int(causal and visible is None)

@@ -16,7 +16,8 @@ from torch import Tensor
 from lra.conf.bounds import check_least
 from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone
-from lra.models.mixer import Flow, Layout, Recalls, Unsupported
+from lra.models.index import Recalls
+from lra.models.mixer import Flow, Layout, Unsupported
 from lra.runners.isolation.progress import so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile

@@ -12,7 +12,7 @@ from lra.models.ops import window_cache
 from lra.models.ops.banded.attention import BandedAttention, attend_in_sight
 from lra.models.ops.banded.layout import Fold
 from lra.models.ops.banded.scores import GlobalKeys, Scores
-from lra.models.ops.sinks import widened
+from lra.models.ops.sinks import with_sink_channel
 from lra.models.positions import alibi_slopes
 
 
@@ -170,7 +170,7 @@ class SlidingWindowCore(nn.Module):
         """Return attention within the window; if s > l, keys begin with s - l earlier tokens."""
         width = v.shape[-1]
         if self.sinks is not None:  # one more key, whose value is 0
-            q, k, v, key = widened(q, k, v, self.sinks)
+            q, k, v, key = with_sink_channel(q, k, v, self.sinks)
             first = torch.zeros(len(q), 1, dtype=torch.long, device=q.device)
             beyond = GlobalKeys(key, torch.zeros_like(key), first)
         return window_attention(

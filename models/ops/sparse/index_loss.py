@@ -19,7 +19,7 @@ from lra.models.ops.sparse.chosen_blocks import chosen_masses
 from lra.models.ops.sparse.index_scores import BlockRule, Index
 
 
-class Target(NamedTuple):
+class IndexTarget(NamedTuple):
     """The attention that an index should predict."""
 
     rule: BlockRule
@@ -65,7 +65,7 @@ class IndexLoss(torch.autograd.Function):
         q: Float[Tensor, "b i l c"],
         keys: Float[Tensor, "b s c"],
         weights: Float[Tensor, "b i l"] | None,
-        target: Target,
+        target: IndexTarget,
     ) -> Float[Tensor, ""]:
         """Return the loss."""
         ctx.target = target
@@ -145,7 +145,7 @@ def index_loss(
             chosen = chosen[:, :: chosen.shape[1] // lists]
         real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
         share = real.to(sum_dtype(q)) / real.sum(1, keepdim=True).clamp(min=1) / (len(q) * lists)
-        target = Target(rule, q, keys, index.by_head, share, chosen, masses)
+        target = IndexTarget(rule, q, keys, index.by_head, share, chosen, masses)
     with full_precision(q):
         parts = [None if x is None else x.to(sum_dtype(q)) for x in index[:3]]
         loss: Tensor = IndexLoss.apply(*parts, target)  # type: ignore[no-untyped-call]

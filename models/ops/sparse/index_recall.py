@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lra.models.ops.numerics import full_precision
-from lra.models.ops.sparse.index_loss import Target
+from lra.models.ops.sparse.index_loss import IndexTarget
 from lra.models.ops.sparse.index_scores import BlockRule, Index
 
 
@@ -37,7 +37,7 @@ def recall_of_choice(
         keys: Keys of attention in the slots of the rule's table.
     """
     lists, rows = index.q.shape[1] if index.by_head else 1, q.new_ones(len(q), q.shape[2])
-    target, found = Target(rule, q, keys, index.by_head, rows, None, None), list[Recall]()
+    target, found = IndexTarget(rule, q, keys, index.by_head, rows, None, None), list[Recall]()
     with full_precision(q):
         for some in index.parts():
             hidden = rule.scores(index, some) == -torch.inf

@@ -37,7 +37,7 @@ WEIGHTED = (IndexForm.dsa, IndexForm.kpool)
 """Forms whose heads have weights."""
 
 
-class Reading(NamedTuple):
+class IndexReading(NamedTuple):
     """What an index reads from tokens."""
 
     q: Float[Tensor, "b h l c"]
@@ -113,7 +113,7 @@ class IndexScorer(Roles):
         turned = rotate(turned, rotation(turned, self.rotary, ids))
         return torch.cat((turned, fixed), -1)
 
-    def read(self, x: Float[Tensor, "b l d"], ids: Int[Tensor, "#b l"]) -> Reading:
+    def read(self, x: Float[Tensor, "b l d"], ids: Int[Tensor, "#b l"]) -> IndexReading:
         """Return what the index reads from tokens `x` at the positions `ids`."""
         q = torch.unflatten(self.queries(x), 2, (-1, self.width)).transpose(1, 2)
         q = self.turned(q if self.q_norm is None else norm_channels(q, self.q_norm), ids)
@@ -127,7 +127,7 @@ class IndexScorer(Roles):
             tokens = self.turned(tokens, ids)
         if self.gate is not None:
             tokens = torch.cat((tokens, self.gate(x)[:, None]), -1)
-        return Reading(q, weights, tokens)
+        return IndexReading(q, weights, tokens)
 
     @property
     def stored(self) -> int:
@@ -136,7 +136,7 @@ class IndexScorer(Roles):
 
     def index(
         self,
-        reading: Reading,
+        reading: IndexReading,
         slots: Float[Tensor, "b 1 s r"],
         table: BlockTable,
         starts: Int[Tensor, "#b m"],
