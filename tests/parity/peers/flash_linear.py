@@ -201,12 +201,9 @@ def preconditioned(case: PeerCase, name: str, vector: bool) -> PeerPair:
     )
 
 
-def comba(case: PeerCase, form: str) -> PeerPair:
-    """`naive_chunk_comba`, whose error is against the undecayed state, or `naive_recurrent_comba`.
-
-    Both take p, corrected queries and keys as they are.
-    """
-    peer = getattr(file_of("comba"), f"naive_{form}_comba")
+def comba(case: PeerCase) -> PeerPair:
+    """`naive_chunk_comba`, whose error is against the undecayed state, as the paper's."""
+    peer = file_of("comba")
 
     def parts(*streams: Tensor) -> tuple[Tensor, ...]:
         q, k, v, x = streams
@@ -220,7 +217,7 @@ def comba(case: PeerCase, form: str) -> PeerPair:
 
     def theirs(*streams: Tensor) -> Tensor:
         q, k, v, p, beta, g = (each.transpose(1, 2) for each in parts(*streams))
-        o: Tensor = peer(q, k, v, p, beta=beta, g=g)[0]  # the two differ in the order of the last
+        o: Tensor = peer.naive_chunk_comba(q, k, v, p, g=g, beta=beta)[0]
         return o.transpose(1, 2).to(v.dtype)
 
     return PeerPair(ours, theirs, case.heads_of_inputs(4))
@@ -322,25 +319,18 @@ PEERS = (
         note="its literal form, two loops over tokens in float32",
         way_out=BY_ITSELF,
     ),
-    *(
-        Peer(
-            name=f"fla naive_{form}_comba",
-            distribution="fla-core",
-            family="gated_delta_net",
-            setting="comba, gates about a half",
-            make=partial(comba, form=form),
-            bidirectional=False,
-            causal=True,
-            tolerance=1e-5,
-            rounding=2e-4,
-            same=form == "chunk",
-            note=note,
-            way_out=BY_ITSELF,
-        )
-        for form, note in (
-            ("chunk", "its form in chunks, in float32; its error is the paper's"),
-            ("recurrent", "its loop over tokens decays the state before it takes the error"),
-        )
+    Peer(
+        name="fla naive_chunk_comba",
+        distribution="fla-core",
+        family="gated_delta_net",
+        setting="comba, gates about a half",
+        make=comba,
+        bidirectional=False,
+        causal=True,
+        tolerance=1e-5,
+        rounding=2e-4,
+        note="its form in chunks, in float32; its loop over tokens decays before it reads",
+        way_out=BY_ITSELF,
     ),
     *(
         Peer(
