@@ -64,7 +64,9 @@ class PathAttention(CausalRecurrence):
         self.convolutions = ShortConvolutions((width,), self.convolution)
         self.beta_map = projection(site.width, site.heads, bias=True)
         self.forget_map = projection(site.width, site.heads, bias=True) if self.forget else None
-        self.norms = nn.ModuleList(nn.RMSNorm(site.head_width, 1e-5) for _ in "qk" * self.qk_norm)
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(site.head_width, 1e-5) if self.qk_norm else None for _ in range(2)
+        )
         self.complete(site, state=(site.heads, site.head_width), bidirectional=False)
         self.traits = replace(
             self.traits, operations=Growth(2.0), row_stochastic=True, weight_dropout=True,
@@ -82,8 +84,8 @@ class PathAttention(CausalRecurrence):
         count = len(before) - len(self.convolutions)
         memory, inputs = before[:count], before[count:]
         q, k, v = (by_head(m(x), self.heads) for m in (self.q_proj, self.k_proj, self.v_proj))
-        if len(self.norms):
-            q, k = (norm_heads(y, norm) for y, norm in zip((q, k), self.norms, strict=True))
+        q = q if self.q_norm is None else norm_heads(q, self.q_norm)
+        k = k if self.k_norm is None else norm_heads(k, self.k_norm)
         (w,), tails = self.convolutions([self.axis_maps(x)], inputs, borders, silu=True)
         with full_precision(x):
             dtype = sum_dtype(x)

@@ -19,7 +19,6 @@ Cost       a head's l^2 k multiply-adds of causal attention, and l^2 k^2 / (2 C)
            proportion to l.
 """
 
-import math
 from functools import partial
 from typing import NamedTuple
 
@@ -30,7 +29,6 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from lra.models.ops.exact import weighted_values
-from lra.models.ops.gated.blockwise import FEW
 from lra.models.ops.gated.fades import Fades
 from lra.models.ops.kv_cache import begins
 from lra.models.ops.linear.features import block_rows
@@ -76,7 +74,7 @@ def reflections(
     """
     missing = -q.shape[2] % chunk
     q, k, w, weighted = (
-        F.pad(x.to(sum_dtype(x)), (0, 0, 0, missing)).unflatten(2, (-1, chunk))
+        torch.unflatten(F.pad(x.to(sum_dtype(x)), (0, 0, 0, missing)), 2, (-1, chunk))
         for x in (q * q.shape[3] ** -0.5, k, w, beta[..., None] * w)
     )
     along_keys, triangle = (weighted @ k.mT).tril(-1), (weighted @ w.mT).tril(-1)
@@ -109,7 +107,7 @@ def path_attention(
 ) -> Float[Tensor, "b h l v"]:
     """Return the attention of l queries to s keys: m old ones, and their own up to themselves.
 
-    If there are few pairs of query and key, all scores are computed at once and stored.
+    Scores of fewer than `ROWS` keys are stored for backward.
 
     Args:
         new: The chunks of the queries and their keys.
@@ -119,11 +117,10 @@ def path_attention(
         visible: False where query i may not attend to key j.
         dropout: Probability that a weight is set to 0.
     """
-    length, chunk = v.shape[2] - (0 if old is None else old.shape[2]), new.scores.shape[3]
-    is_small = math.prod(v.shape[:2]) * length * v.shape[2] <= FEW and v.shape[2] < ROWS
+    chunk = new.scores.shape[3]
     rows = ROWS if v.device.type == "cpu" else block_rows(v, 2 * v.shape[2])
     attend = partial(_attend, new=new, v=v, old=old, g=g, visible=visible, dropout=dropout)
-    if torch.is_grad_enabled() and not is_small:
+    if torch.is_grad_enabled() and v.shape[2] >= ROWS:
         attend = partial(checkpoint, attend, use_reentrant=False, preserve_rng_state=dropout > 0)
     groups = row_slices(new.scores.shape[2], max(1, rows // chunk))
     return torch.cat([attend(group) for group in groups], 2)
@@ -185,7 +182,7 @@ def _attend(
     end = min(end, v.shape[2])
     inside, queries, keys, moves = (x.unbind(2) for x in new[:4])
     with full_precision(v):
-        tables, going = [], queries[0][:, :, :0]
+        going, tables = queries[0][:, :, :0], list[Tensor]()
         for number in reversed(range(group.stop)):
             table = going @ keys[number].mT
             going = going @ moves[number] if tables else going
@@ -198,7 +195,13 @@ def _attend(
         if old is not None:
             tables.append(going @ old.to(going.dtype).mT)
         scores = torch.cat(tables[::-1], 3)[:, :, : end - first, :end]
-        bias = None if g is None else Fades.apply(g[..., :end], first, end - first, False)
+        bias = (
+            None
+            if g is None
+            else Fades.apply(  # type: ignore[no-untyped-call]
+                g[..., :end], first, end - first, False
+            )
+        )
         if visible is not None:
             visible = visible[:, :, first - before : end - before, :end]
         return weighted_values(

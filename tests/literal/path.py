@@ -28,7 +28,7 @@ def heads_outputs(mixer: Any, x: Tensor, case: Any) -> Tensor:
     """Each key goes through H of all later tokens, up to that of the query."""
     q, k, v = (split(layer(x), 3) for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj))
     if case.qk_norm:
-        q, k = (normed(y, norm.weight, 1e-5) for y, norm in zip((q, k), mixer.norms, strict=True))
+        q, k = normed(q, mixer.q_norm.weight, 1e-5), normed(k, mixer.k_norm.weight, 1e-5)
     w = x
     for layer in mixer.axis_maps:
         w = w @ layer.weight.mT
