@@ -236,7 +236,13 @@ def choice_lines(file: Path, word: str, *, everything: bool) -> Iterator[str]:
     yield f"{word}={entry.name}: {entry.summary}"
     about = load(file).get("about") or {}
     for key, value in about.items():
-        if key != "summary":
+        if isinstance(value, Mapping):
+            yield f"  {key}:"
+            for name, text in value.items():
+                yield from textwrap.wrap(
+                    f"{name}: {text}", WIDTH, initial_indent="    ", subsequent_indent="      "
+                )
+        elif key != "summary":
             yield f"  {key}: {value}"
     yield f"  file: {entry.file}"
     options = choice_options(file)
