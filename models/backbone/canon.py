@@ -71,8 +71,8 @@ def check_canon_mixer(mixer: nn.Module, places: str, *, ordered: bool) -> None:
     if "B" in places and getattr(mixer, "canon", None) is None:
         raise Idle(
             f"{type(mixer).__name__} has no projections to queries, keys and values that a Canon "
-            f"layer could follow with these options: got model.backbone.canon={places}; leave out "
-            "B, or choose a family of attention such as softmax or sdpa",
+            f"layer could follow with these options: got model.backbone.canon={places}; omit B, "
+            "or choose a family of attention such as softmax or sdpa",
             "backbone.canon",
         )
 

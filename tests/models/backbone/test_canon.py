@@ -288,7 +288,7 @@ def test_what_has_no_canon_says_so(changes: dict[str, Any], message: str) -> Non
 def test_families_without_projections_are_refused_at_b_alone(family: Any) -> None:
     config = BackboneConfig(**SMALL, canon="AB", positions="none", pooling="mean")
     facts = TaskFacts(head=Head.classification, vocabulary=13, classes=3, max_length=20)
-    with pytest.raises(Idle, match=r"got model\.backbone\.canon=AB; leave out B"):
+    with pytest.raises(Idle, match=r"got model\.backbone\.canon=AB; omit B"):
         Backbone(config, facts, [family], seed=0)
     made = Backbone(dataclasses.replace(config, canon="ACD"), facts, [family], seed=0)
     assert isinstance(made.stack, Stack)
