@@ -344,14 +344,14 @@ class MultiHead(Family):
         if self.canon is None:
             queries, keys = self.queries(placed, angles), self.keys(placed, angles)
             return (queries, keys, self.split(self.v_proj(x))), None
-        q = self.normed(self.q_proj(placed), self.q_norm).transpose(1, 2).flatten(2)
-        k = self.normed(self.k_proj(placed), self.k_norm).transpose(1, 2).flatten(2)
+        q = self.split_heads(self.q_proj(placed), self.q_norm).transpose(1, 2).flatten(2)
+        k = self.split_heads(self.k_proj(placed), self.k_norm).transpose(1, 2).flatten(2)
         v = self.v_proj(x)
         convolved, after = self.canon(torch.cat((q, k, v), dim=-1), layout, before)
         q, k, v = convolved.split([part.shape[-1] for part in (q, k, v)], dim=-1)
         q, k = (self.split(part, self.key_width) for part in (q, k))
         if self.rotary:
-            q, k = self.turned(q, angles), self.turned(k, angles)
+            q, k = self.rotate_heads(q, angles), self.rotate_heads(k, angles)
         return (q, k, self.split(v)), after
 
     def gated(
