@@ -9,9 +9,9 @@ alpha_t are those of `kimi_delta`, which is the case that b_t and w_t are one nu
 `negative_eigenvalues` b_t reaches 2.
 
 I - k (b * k)^T has the eigenvalue 1 - sum(b k^2), at least 0 (-1 with `negative_eigenvalues`), and
-1 in all other directions, but it can lengthen a vector, by up to 15 % (41 %). Two of them that
-alternate can multiply a state that does not decay by 1.25 (1.62) each time, so that it grows
-without bound; the states of `delta_net`, `gated_delta_net` and `kimi_delta` never do.
+1 in all other directions, but it can lengthen a vector, by up to 15 % (41 %). Two tokens that
+alternate can multiply a state that does not decay by 1.25 (1.62) with each pair, so that it grows
+without bound. The factors of `delta_net`, `gated_delta_net` and `kimi_delta` lengthen no vector.
 
 Cost       The projections take 12 d^2 + 4 d (r + g) operations a token, where r and g are the ranks
            of both gates, and each head takes those of `delta_product` with a decay of each channel.
