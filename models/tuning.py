@@ -27,6 +27,14 @@ class TunedModule(Protocol):
         ...
 
 
+@runtime_checkable
+class TrainsAlone(Protocol):
+    """A mixer that computes something else while a stage of the training trains one part alone."""
+
+    alone: str
+    """Name of the part that is trained alone; "": all parameters are trained."""
+
+
 class Roles(nn.Module):
     """A module that lists its parameters without weight decay; a listed name may be absent."""
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from lra.conf.bounds import check_least
 from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone
-from lra.models.index import Recalls
 from lra.models.mixer import Flow, Layout, Unsupported
+from lra.models.ops.sparse.index_recall import Recalls
 from lra.runners.isolation.progress import so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
@@ -98,7 +98,7 @@ def index_recall(
             so_far("reading", turn * config.batch_size, config.examples, "example")
             moved = to_device(batch, device)
             for layer, (x, layout) in _inputs(model, moved, mixers).items():
-                recall = mixers[layer].recalled(x, layout)
+                recall = mixers[layer].recall(x, layout)
                 real = torch.ones_like(x[..., 0], dtype=torch.bool)
                 real = real if layout.keep is None else layout.keep
                 length = real.cumsum(1).clamp(min=1).log2().ceil().int()

@@ -19,9 +19,11 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
         config: The options of the training.
 
     Raises:
-        ValueError: a stage has no whole batch, or lengths of its windows cannot be drawn.
+        ValueError: a stage has no whole batch or trains no parameter, or lengths of its windows
+            cannot be drawn.
         Unsupported: see `check_streams`.
     """
+    stages.check_parts(model)
     for part in stages.parts:
         config.read(part.apply_to(task))  # raises if lengths cannot be drawn
     stages.check_batches(task)

@@ -1,11 +1,9 @@
 """The one training loop: any model on any task, resumable to the bit.
 
-The loss of a step is the weighted mean of the losses of all items in the batch, plus the penalties
-(`lra.runners.training.objective`). A micro-batch divides by the weight of the whole batch, so the
-accumulated gradient is that of the whole batch.
+The loss of a step is the weighted mean of the losses of all items in the batch, plus the penalties;
+the gradients of micro-batches add up to that of the batch (`lra.runners.training.objective`).
 
-Numbers for the dashboard are read after the loss of a step. Reading the loss waits for the device,
-so reading the norm of the gradient then takes no extra time. They change no result.
+Numbers for the dashboard are read after the loss, which waits for the device; they change nothing.
 """
 
 import logging
@@ -23,7 +21,6 @@ import torch
 from torch import Tensor
 
 from lra.models.backbone.model import Backbone, Outcome
-from lra.models.index import TrainsAlone
 from lra.models.mixer import AfterStep, State
 from lra.runners.isolation.progress import (
     EVERY_S,
@@ -98,7 +95,6 @@ class Trainer:
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
-        self.stages.check_parts(model)
         check_batch_parts(model.by_batch, self.stages, self.ranks.size)
         self.stage = self.stages.stage_at(0)
         self.window = self.stage.window(self.task)
@@ -169,7 +165,6 @@ class Trainer:
         """Train the remaining steps of one stage, and yield rows; `pace` measures their speed."""
         every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
         self.stage, self.streams.stage_memory = stage, stage.memory
-        self.train_only(stage.only)
         self.window = stage.window(self.task)
         if stage.new_epoch and self.step == stage.first:
             self.begin_epoch()
@@ -209,8 +204,8 @@ class Trainer:
                     self.step_times.append(self.window_s / self.since)
                     self.running.zero_()
                     self.since, self.window_s = 0, 0.0
-                    yield self.note(metric="train_loss", value=mean, step=self.step)
-                    yield from self.note_penalties()
+                    for metric, value, labels in self.part_loss.losses(mean, self.ranks):
+                        yield self.note(metric=metric, value=value, step=self.step, labels=labels)
                 if shown_loss is not None:
                     on_clock_s = self.spent_s + self.window_s
                     report_progress(
@@ -280,7 +275,7 @@ class Trainer:
         """
         stage = self.stage
         rate_factor = self.config.stretch(batch.tokens.shape[-1], self.window)
-        self.updates.begin(self.step, stage.learning_rate_scale * rate_factor)
+        self.updates.begin(self.step, stage.learning_rate_scale * rate_factor, stage.only)
         all_rows, updates_now = batch.target.shape[0], stage.moves(self.step)
         total_weight = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
         batch = to_device(self.ranks.part_of(batch), self.device)
@@ -320,21 +315,6 @@ class Trainer:
         if moved and self.updates.average:
             self.updates.average.update()
         return loss
-
-    def train_only(self, part: str | None) -> None:
-        """Train only parameters with `part` in their names; None: all parameters."""
-        self.updates.only = part
-        for module in self.model.modules():
-            if isinstance(module, TrainsAlone):
-                module.alone = part or ""
-
-    def note_penalties(self) -> Iterator[Measurement]:
-        """Yield the penalties in the loss of the last step, by name, summed over processes."""
-        own = {name: float(value) for name, value in self.part_loss.penalties.items()}
-        parts = [own] if self.ranks.alone else self.ranks.gathered(own)
-        for name in own:
-            value, labels = sum(part[name] for part in parts), {"penalty": name}
-            yield self.note(metric="train_penalty", value=value, step=self.step, labels=labels)
 
     def check(self, loss: float) -> None:
         """Raise `Diverged` if a loss is not finite."""

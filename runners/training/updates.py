@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lra.models.tuning import TrainsAlone
 from lra.runners.training.averaging import TriggeredAverage, WeightAverage
 from lra.runners.training.optim import OptimConfig, Schedule
 from lra.runners.training.optimisers.build import build_optimiser, set_rates
@@ -50,10 +51,22 @@ class WeightUpdates:
         reduction = self.plateau.reduction if self.plateau else 1.0
         return learning_rate(self.config, step, reduction) * self.scale
 
-    def begin(self, step: int, scale: float = 1.0) -> None:
-        """Set momentum and learning rate of update number `step`; `scale` multiplies the rate."""
+    def begin(self, step: int, scale: float = 1.0, only: str | None = None) -> None:
+        """Set momentum and learning rate of update number `step`; `scale` multiplies the rate.
+
+        If `only` is not None, only parameters with this part in their names are updated.
+        """
+        if only != self.only:
+            self.train_only(only)
         self.scale = scale
         set_rates(self.optimiser, self.rate(step), momentum(self.config, step))
+
+    def train_only(self, part: str | None) -> None:
+        """Update only parameters with `part` in their names; None: all parameters."""
+        self.only = part
+        for module in self.model.modules():
+            if isinstance(module, TrainsAlone):
+                module.alone = part or ""
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradient of a part of the batch's loss, and add it to the earlier parts."""

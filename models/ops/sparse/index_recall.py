@@ -1,11 +1,12 @@
 """How much attention goes to what an index chooses, against the most that a choice could get."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from lra.models.mixer import Layout
 from lra.models.ops.numerics import full_precision
 from lra.models.ops.sparse.index_loss import IndexTarget
 from lra.models.ops.sparse.index_scores import BlockRule, Index
@@ -20,6 +21,15 @@ class Recall(NamedTuple):
     """Attention to as many blocks, those with the most attention."""
     chose: Bool[Tensor, "b i l"]
     """Whether there were more blocks than a query may choose."""
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A mixer whose queries read what an index chooses."""
+
+    def recall(self, x: Float[Tensor, "b l d"], layout: Layout) -> Recall:
+        """Return how much attention the choice of each query gets."""
+        ...
 
 
 @torch.no_grad()

@@ -103,7 +103,7 @@ class IndexScorer(Roles):
             nn.init.zeros_(self.gate.weight)
             self.place = nn.Parameter(torch.zeros(block, index_width))
 
-    def turned(
+    def turn(
         self, x: Float[Tensor, "b h l c"], ids: Int[Tensor, "#b l"]
     ) -> Float[Tensor, "b h l c"]:
         """Rotate the first channels by the positions `ids`."""
@@ -116,7 +116,7 @@ class IndexScorer(Roles):
     def read(self, x: Float[Tensor, "b l d"], ids: Int[Tensor, "#b l"]) -> IndexReading:
         """Return what the index reads from tokens `x` at the positions `ids`."""
         q = torch.unflatten(self.queries(x), 2, (-1, self.width)).transpose(1, 2)
-        q = self.turned(q if self.q_norm is None else norm_channels(q, self.q_norm), ids)
+        q = self.turn(q if self.q_norm is None else norm_channels(q, self.q_norm), ids)
         weights = None
         if self.weights is not None:
             weights = self.weights(x).mT * q.shape[1] ** -0.5
@@ -124,13 +124,13 @@ class IndexScorer(Roles):
         if self.form != IndexForm.qsa:  # its norm and rotation follow the mean
             tokens = norm_channels(tokens, self.k_norm)
         if self.form in {IndexForm.dsa, IndexForm.msa}:
-            tokens = self.turned(tokens, ids)
+            tokens = self.turn(tokens, ids)
         if self.gate is not None:
             tokens = torch.cat((tokens, self.gate(x)[:, None]), -1)
         return IndexReading(q, weights, tokens)
 
     @property
-    def stored(self) -> int:
+    def stored_channels(self) -> int:
         """Number of channels that a state stores for a token."""
         return self.width * (2 if self.gate is not None else 1)
 
@@ -152,12 +152,12 @@ class IndexScorer(Roles):
         by_head, keys = self.form == IndexForm.msa, slots[:, 0]
         if self.form == IndexForm.qsa:
             means = table.means(slots).to(slots.dtype)
-            keys = self.turned(norm_channels(means, self.k_norm), starts)[:, 0]
+            keys = self.turn(norm_channels(means, self.k_norm), starts)[:, 0]
         elif self.gate is not None:
-            keys = self.pooled(slots, table)
+            keys = self.pool(slots, table)
         return Index(reading.q, keys, reading.weights, by_head)
 
-    def pooled(self, slots: Float[Tensor, "b 1 s r"], table: BlockTable) -> Float[Tensor, "b m c"]:
+    def pool(self, slots: Float[Tensor, "b 1 s r"], table: BlockTable) -> Float[Tensor, "b m c"]:
         """Return the mean key of each block, with weights by softmax over its tokens."""
         keys, gates = torch.unflatten(slots[:, 0], 1, (-1, table.block)).chunk(2, -1)
         logits = gates.to(sum_dtype(gates)) + self.place

@@ -21,6 +21,7 @@ from lra.runners.training.learned_spans import LearnsSpans
 from lra.runners.training.objective import objective
 from lra.runners.training.optim import OptimConfig, Optimiser
 from lra.runners.training.parallel.message_buffer import EnclosedBuffer, HeardOf
+from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.prefetch import masks_of
 from lra.tasks.task import Batch
 
@@ -56,6 +57,17 @@ class PartLoss(nn.Module):
         for name, value in outcome.penalties.items():
             self.penalties[name] = self.penalties.get(name, 0) + share * value.detach()
         return objective(outcome, part.weight, total, share), detach(outcome.state)
+
+    def losses(self, mean: float, ranks: Ranks) -> Iterator[tuple[str, float, dict[str, str]]]:
+        """Yield metric, value and labels of the mean loss, and of the penalties of a step.
+
+        Penalties are summed over processes, all of which must call this.
+        """
+        yield "train_loss", mean, {}
+        own = {name: float(value) for name, value in self.penalties.items()}
+        parts = [own] if ranks.alone else ranks.gathered(own)
+        for name in own:
+            yield "train_penalty", sum(part[name] for part in parts), {"penalty": name}
 
 
 class SynchronisedLoss:

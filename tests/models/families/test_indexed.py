@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lra.models.families.indexed import Indexed
+from lra.models.families.indexed_attention import IndexedAttention
 from lra.models.families.sdpa import SDPA
-from lra.models.mixer import Flow, Layout, Positions
+from lra.models.mixer import Flow, Layout, Positions, Unsupported
 from tests.attention import builder, drawn, streamed
 from tests.literal.indexed import index_lists
 
 FORMS = ("dsa", "qsa", "kpool", "msa")
-make = builder(Indexed, moved=0.3, causal=True, width=16, heads=4)
+make = builder(IndexedAttention, moved=0.3, causal=True, width=16, heads=4)
 
 
 def small(form, **options):
@@ -177,7 +177,7 @@ def test_scores_of_zero_are_ties_that_the_nearer_token_wins():
 @pytest.mark.parametrize("form", FORMS)
 def test_how_much_attention_the_choice_recalls(form):
     mixer, x = small(form), drawn(1, 19, 16)
-    found = mixer.recalled(x, Layout())
+    found = mixer.recall(x, Layout())
     q, k, _ = mixer.project(x, Layout())
     later = torch.ones(19, 19).triu(1).bool()
     weights = (q @ k.mT / 2).masked_fill(later, -torch.inf).softmax(-1)[0]
@@ -197,3 +197,47 @@ def test_how_much_attention_the_choice_recalls(form):
             assert float(found.best[0, choice, t]) == pytest.approx(best, abs=1e-12)
             assert float(found.chosen[0, choice, t]) == pytest.approx(chosen, abs=1e-12)
             assert bool(found.chose[0, choice, t]) == (len(masses) > top)
+
+
+REFUSED = [
+    ({"scores": "nsa"}, "scores"),
+    ({"budget": 0}, "budget must be at least 1: got 0"),
+    ({"budget": 20}, "must be a multiple of block=16: got 20; set 32"),
+    ({"block": 0}, "block must be at least 1: got 0"),
+    ({"index_heads": 0}, "index_heads must be at least 1: got 0"),
+    ({"index_width": 0}, "index_width must be at least 1, or null: got 0"),
+    ({"key_value_heads": 0}, "key_value_heads must be at least 1, or null: got 0"),
+    ({"key_value_heads": 3}, "must divide .*: got key_value_heads=3, heads=4; 1 always"),
+    ({"penalty": -1.0}, "penalty must be 0 or positive: got -1.0"),
+    ({"scores": "dsa", "block": 4}, "block has no effect under scores=dsa"),
+    ({"scores": "msa", "index_heads": 2}, "index_heads has no effect under scores=msa"),
+    ({"index_rotary": 2}, "index_rotary has no effect without rotary positions"),
+    (
+        {"index_rotary": 3, "positions": Positions.rotary},
+        "index_rotary must be even and 0 to index_width=4: got 3; set an even number",
+    ),
+    (
+        {"index_rotary": 6, "positions": Positions.rotary},
+        "index_rotary must be even and 0 to index_width=4: got 6",
+    ),
+    (
+        {"index_width": 5, "positions": Positions.rotary},
+        "index_rotary must be even and 0 to index_width=5: got 5; set an even number",
+    ),
+    (
+        {"scores": "kpool", "index_rotary": 2, "positions": Positions.rotary},
+        "index_rotary has no effect under scores=kpool",
+    ),
+]
+"""Options that do not go together, and what is said of them."""
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_what_is_refused(options, message):
+    with pytest.raises((ValueError, Unsupported), match=message):
+        make(**options)
+
+
+def test_a_core_alone_is_refused():
+    with pytest.raises(Unsupported, match=r"no function of queries.*choose moba or softmax"):
+        make().attention_core()

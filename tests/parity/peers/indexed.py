@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.families.indexed import Indexed
+from lra.models.families.indexed_attention import IndexedAttention
 from lra.models.mixer import Positions
 from lra.models.multi_head import NORM_EPSILON as QK_EPSILON
 from lra.models.ops.sparse.index_scorer import NORM_EPSILON, IndexForm
@@ -26,7 +26,7 @@ FILES = "transformers.models."
 def ours_of(case: PeerCase, form: IndexForm, **options: Any) -> Any:
     """Return our mixer, with norms and maps that start at 0 or 1 moved away from there."""
     positions = Positions.none if form == IndexForm.kpool else Positions.rotary
-    mixer: Any = Indexed(replace(case.site(), positions=positions), scores=form, **options)
+    mixer: Any = IndexedAttention(replace(case.site(), positions=positions), scores=form, **options)
     for name, parameter in mixer.named_parameters():
         if "norm" in name or "gate" in name or "place" in name:
             parameter.data += 0.3 * torch.randn_like(parameter)

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from lra.models.families.indexed import Indexed
+from lra.models.families.indexed_attention import IndexedAttention
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Unsupported
 from lra.runners.measurement.hardware import HardwareProfile
@@ -15,7 +15,7 @@ from tests.runners.small_text import language_model, text_task
 CPU = HardwareProfile(name="cpu")
 LENGTH = 32
 CONFIG = IndexRecall(examples=6, batch_size=3)
-family = partial(Indexed, scores="dsa", budget=4)
+family = partial(IndexedAttention, scores="dsa", budget=4)
 
 
 def rows_of(model, config=CONFIG):
@@ -65,7 +65,9 @@ def test_a_model_without_an_index_or_a_choice_is_refused():
     with pytest.raises(Unsupported, match=r"no layer.*has an index: choose model=indexed"):
         rows_of(language_model(SoftmaxAttention, max_length=LENGTH))
     with pytest.raises(Unsupported, match=r"no query has more tokens.*lower model.mixer.budget"):
-        rows_of(language_model(partial(Indexed, scores="dsa", budget=32), max_length=LENGTH))
+        rows_of(
+            language_model(partial(IndexedAttention, scores="dsa", budget=32), max_length=LENGTH)
+        )
 
 
 def test_the_mixers_are_left_as_they_were():

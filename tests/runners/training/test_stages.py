@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lra.models.families.indexed import Indexed
+from lra.models.families.indexed_attention import IndexedAttention
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
 from lra.runners.measures.train import Train
@@ -279,7 +279,7 @@ def test_a_task_without_a_stream_has_no_windows_to_choose():
 
 
 indexed_model = partial(
-    language_model, partial(Indexed, budget=4, block=2), max_length=16, carried=MEMORY
+    language_model, partial(IndexedAttention, budget=4, block=2), max_length=16, carried=MEMORY
 )
 
 
@@ -327,7 +327,7 @@ def test_a_part_that_no_parameter_has_is_refused():
 
 
 def test_rows_say_that_nothing_trains_an_index_without_its_loss():
-    untrained = partial(Indexed, budget=4, block=2, penalty=0.0)
+    untrained = partial(IndexedAttention, budget=4, block=2, penalty=0.0)
     model = language_model(untrained, max_length=16, carried=MEMORY)
     rows = [item for item in run(model, stages=[]) if isinstance(item, Measurement)]
     remarks = {row.labels.get("remark", "") for row in rows if "split" in row.labels}

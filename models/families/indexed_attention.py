@@ -63,7 +63,12 @@ from lra.models.positions import position_ids
 UNTRAINED = "penalty=0: no loss trains the index, so these scores measure a random selector"
 
 
-class Indexed(MultiHead):
+def attend_groups(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Tensor:
+    """Return exact attention of heads that share heads of keys and values."""
+    return sdpa(q, *(x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v)), **rest)
+
+
+class IndexedAttention(MultiHead):
     """Multi-head attention to the tokens or blocks that an index chooses.
 
     Args:
@@ -122,7 +127,7 @@ class Indexed(MultiHead):
                 f"budget (tokens) must be a multiple of block={block}: got {budget}; set "
                 f"{budget - budget % size + size}, or another block"
             )
-        core = ExactCore(site, grouped_sdpa, memory=Growth(1.0))
+        core = ExactCore(site, attend_groups, memory=Growth(1.0))
         core.traits = replace(
             core.traits,
             supports=frozenset({"keep", "start", "document"}),
@@ -226,8 +231,8 @@ class Indexed(MultiHead):
         top = table.block_count if all_blocks else self.budget // self.block
         return BlockRule(table, top, self.traits.causal, self.whole, self.local)
 
-    def recalled(self, x: Float[Tensor, "b l d"], layout: Layout) -> Recall:
-        """Return how much attention the chosen tokens get; see `lra.models.index.Recalls`."""
+    def recall(self, x: Float[Tensor, "b l d"], layout: Layout) -> Recall:
+        """Return how much attention the chosen tokens get."""
         q, k, _ = self.project(layout.blanked(x), layout)
         ids, table = position_ids(x.shape[1], layout.start, x), self.table(x, layout)
         reading = self.index.read(layout.blanked(x), ids)
@@ -241,4 +246,9 @@ class Indexed(MultiHead):
         shape = (batch_size, self.head_counts.keys, memory, width, width)
         empty = block_table.empty_table(shape, self.block, like)
         keys, values, seen = cast(tuple[Tensor, ...], empty)
-        return keys, values, seen, like.new_zeros(batch_size, 1, keys.shape[2], self.index.stored)
+        return (
+            keys,
+            values,
+            seen,
+            like.new_zeros(batch_size, 1, keys.shape[2], self.index.stored_channels),
+        )
