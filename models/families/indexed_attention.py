@@ -63,11 +63,6 @@ from lra.models.positions import position_ids
 UNTRAINED = "penalty=0: no loss trains the index, so these scores measure a random selector"
 
 
-def attend_groups(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Tensor:
-    """Return exact attention of heads that share heads of keys and values."""
-    return sdpa(q, *(x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v)), **rest)
-
-
 class IndexedAttention(MultiHead):
     """Multi-head attention to the tokens or blocks that an index chooses.
 
@@ -127,7 +122,7 @@ class IndexedAttention(MultiHead):
                 f"budget (tokens) must be a multiple of block={block}: got {budget}; set "
                 f"{budget - budget % size + size}, or another block"
             )
-        core = ExactCore(site, attend_groups, memory=Growth(1.0))
+        core = ExactCore(site, grouped_sdpa, memory=Growth(1.0))
         core.traits = replace(
             core.traits,
             supports=frozenset({"keep", "start", "document"}),

@@ -122,36 +122,6 @@ REFUSED = {
         ({"rate_of_positions": 0.0}, "rate_of_positions must be positive: got 0.0"),
         ({"causal": True, "bidirectional": True}, "bidirectional has no effect"),
     ],
-    "indexed": [
-        ({"scores": "nsa"}, "scores"),
-        ({"budget": 0}, "budget must be at least 1: got 0"),
-        ({"budget": 20}, "must be a multiple of block=16: got 20; set 32"),
-        ({"block": 0}, "block must be at least 1: got 0"),
-        ({"index_heads": 0}, "index_heads must be at least 1: got 0"),
-        ({"index_width": 0}, "index_width must be at least 1, or null: got 0"),
-        ({"key_value_heads": 0}, "key_value_heads must be at least 1, or null: got 0"),
-        ({"key_value_heads": 3}, "must divide .*: got key_value_heads=3, heads=4; 1 always"),
-        ({"penalty": -1.0}, "penalty must be 0 or positive: got -1.0"),
-        ({"scores": "dsa", "block": 4}, "block has no effect under scores=dsa"),
-        ({"scores": "msa", "index_heads": 2}, "index_heads has no effect under scores=msa"),
-        ({"index_rotary": 2}, "index_rotary has no effect without rotary positions"),
-        (
-            {"index_rotary": 3, "positions": Positions.rotary},
-            "index_rotary must be even and 0 to index_width=4: got 3; set an even number",
-        ),
-        (
-            {"index_rotary": 6, "positions": Positions.rotary},
-            "index_rotary must be even and 0 to index_width=4: got 6",
-        ),
-        (
-            {"index_width": 5, "positions": Positions.rotary},
-            "index_rotary must be even and 0 to index_width=5: got 5; set an even number",
-        ),
-        (
-            {"scores": "kpool", "index_rotary": 2, "positions": Positions.rotary},
-            "index_rotary has no effect under scores=kpool",
-        ),
-    ],
     "kimi_delta": [
         ({"bound": 0.0}, "must be below 0, or null: got 0.0"),
         ({"precondition": 2.5}, "precondition, .*, must be 1 to 2, or null: got 2.5"),
