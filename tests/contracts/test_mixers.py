@@ -24,9 +24,10 @@ def test_there_are_families():
 
 TOKEN_BY_TOKEN = {"rwkv7", "slstm", "ttt"}
 """Families that loop over tokens, whose cost is that of each: counted at fewer."""
-SHARES = {**dict.fromkeys(TOKEN_BY_TOKEN, 8), "sinkhorn": 2, "forgetting": 1}
+SHARES = {**dict.fromkeys(TOKEN_BY_TOKEN, 8), "sinkhorn": 2, "forgetting": 1, "indexed": 1}
 """By what the lengths are divided at which a family is counted, where it is not 4: the blocks of
-sinkhorn attention grow with the length; fewer than 512 tokens keep all scores in forgetting."""
+sinkhorn attention grow with the length; fewer than 512 tokens keep all scores in forgetting, and
+are within the budget of indexed."""
 ARRIVAL = {"yoso": {"repeatable", "calls"}}
 """Families that sum in the order of arrival on a GPU, and the checks that see it: docs/gpu.md."""
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
