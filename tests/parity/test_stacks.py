@@ -14,13 +14,22 @@ from torch import Tensor, nn
 from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.models.backbone.config import Head, TaskFacts
+from peers.blocks import channels, of_pooling
 from peers.peer import package
 
 VOCABULARY, LENGTH = 37, 21
 FROM_ZERO = {"Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "RecurrentGemmaRMSNorm"}
 """Norms whose weights count from 0."""
-IDLE = ("mlp.gate.weight",)
-"""Ends of names of parameters without effect: the router of a single expert."""
+STREAM = (
+    "_hc.fn", "_hc.base", "_hc.scale", "hc_head.hc_fn", "hc_head.hc_base", "hc_head.hc_scale",
+)  # fmt: skip
+"""Ends of names of parameters that weigh hyper-connected streams: `one_stream` sets them."""
+IDLE = ("mlp.gate.weight", *STREAM)
+"""Ends of names of parameters without effect: the router of a single expert, and `STREAM`."""
+PADDING_LAST = {"recurrent_gemma", "deepseek_v4"}
+"""Their recurrence or their blocks read padding before a row."""
+ROTARY = 4
+"""Rotated channels of a head of DeepSeek-V4."""
 SMALL = ("task=mqar", "logger=none", "size=tiny", "model.backbone.dropout=0.0")
 
 
@@ -308,6 +317,46 @@ def lfm3(block: Any, layer: Any) -> None:
     copy(mixer.out_proj, layer.conv.out_proj)
 
 
+def turned(ours: Any, theirs: Any, width: int) -> None:
+    """Copy rows or columns of heads of `width`: theirs pairs neighbours of the last 4 channels."""
+    axis = int(ours.dim() == 2 and len(ours) % width > 0)
+    order = channels(width, theirs.shape[axis], ROTARY)
+    copy(ours, theirs.data.index_select(axis, order))
+
+
+def pooled(ours: Any, theirs: Any) -> None:
+    for own, other, width in of_pooling(ours, theirs):
+        turned(own, other, width)
+
+
+def deepseek_v4(block: Any, layer: Any) -> None:
+    copy(block.mixer_norm, layer.input_layernorm)
+    copy(block.network_norm, layer.post_attention_layernorm)
+    shared, routed = layer.mlp.shared_experts, layer.mlp.experts
+    gate, up = routed.gate_up_proj[0].chunk(2)
+    copy(block.network[0].gate.weight, torch.cat((shared.gate_proj.weight, gate)))
+    copy(block.network[0].value.weight, torch.cat((shared.up_proj.weight, up)))
+    scaled = layer.mlp.gate.routed_scaling_factor * routed.down_proj[0]
+    copy(block.network[-1].weight, torch.cat((shared.down_proj.weight, scaled), 1))
+    mixer, peer = block.mixer, layer.self_attn
+    copy(mixer.q_proj, peer.q_a_proj)
+    copy(mixer.q_norm, peer.q_a_norm)
+    for own, other in (
+        (mixer.q_up, peer.q_b_proj), (mixer.kv_proj, peer.kv_proj), (mixer.kv_norm, peer.kv_norm)
+    ):  # fmt: skip
+        turned(own.weight, other.weight, peer.head_dim)
+    copy(mixer.sink, peer.sinks)
+    order = channels(peer.head_dim, peer.o_a_proj.weight.shape[1], ROTARY)
+    copy(mixer.group_maps, peer.o_a_proj.weight[:, order].view_as(mixer.group_maps))
+    copy(mixer.out_proj, peer.o_b_proj)
+    pooled(mixer.pooling, peer.compressor)
+    if mixer.index is not None:
+        index, other = mixer.index, peer.compressor.indexer
+        turned(index.q_up.weight, other.q_b_proj.weight, other.head_dim)
+        copy(index.weights, other.scorer.weights_proj)
+        pooled(index.pooling, other)
+
+
 USUAL = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4,
     "num_key_value_heads": 2, "pad_token_id": None,
@@ -399,6 +448,23 @@ SOURCES = {
          "model.layer_options.gated_delta_net.backbone.head_width=6"),
         olmo_hybrid,
     ),
+    "deepseek_v4": Source(
+        "deepseek_v4", "DeepseekV4",
+        {**USUAL, "num_hidden_layers": 6, "num_key_value_heads": 1, "head_dim": 8,
+         "intermediate_size": 24, "n_routed_experts": 1, "num_experts_per_tok": 1,
+         "q_lora_rank": 12, "partial_rotary_factor": ROTARY / 8, "sliding_window": 5,
+         "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 4},
+         "o_groups": 2, "o_lora_rank": 10, "index_n_heads": 16, "index_head_dim": 6,
+         "index_topk": 3, "hc_mult": 1, "hc_eps": 0.0},
+        ("model.backbone.depth=6", *(
+            f"{place}.{option}" for place in ("model.mixer", "++model.layer_options.sparse")
+            for option in ("window=5", "query_width=12", "output_groups=2", "output_rank=10",
+                           f"rotary_width={ROTARY}")),
+         "model.mixer.block=4", "model.layer_options.sparse.block=2",
+         "model.layer_options.sparse.top=3", "+model.layer_options.sparse.index_heads=16",
+         "+model.layer_options.sparse.index_width=6"),
+        deepseek_v4,
+    ),
     "recurrent_gemma": Source(
         "recurrent_gemma", "RecurrentGemma",
         {**USUAL, "num_hidden_layers": 6, "num_key_value_heads": 4, "intermediate_size": 96,
@@ -447,7 +513,17 @@ def theirs_of(source: Source) -> Any:
             module.norm.variance_epsilon *= module.head_dim  # ours divides keys by its root
     for parameter in model.parameters():  # also norms and biases, which start at 1 and 0
         parameter.data += 0.1 * torch.randn(parameter.shape)
+    one_stream(model)
     return model
+
+
+def one_stream(model: Any) -> None:
+    """Let the maps of hyper-connections, here of one stream, add what a layer computes to it."""
+    for name, parameter in model.named_parameters():
+        if name.endswith(STREAM):
+            parameter.data.zero_()
+        if name.endswith(("_hc.base", "hc_base")):
+            parameter.data[0] = 30.0  # the factor sigmoid(30) of a layer's input is 1
 
 
 def pair_of(name: str) -> tuple[Any, Any]:
@@ -484,7 +560,7 @@ def test_a_stack_equals_its_source(name: str) -> None:
         )
         keep = torch.ones(3, LENGTH, dtype=torch.bool)
         keep[1, :6] = keep[2, 14:] = False
-        if name == "recurrent_gemma":  # its recurrence reads padding, so padding stands last
+        if name in PADDING_LAST:
             keep[1] = keep[1].flip(0)
         expected = theirs(input_ids=tokens, attention_mask=keep.long()).last_hidden_state
         found = ours.run(tokens[:, None], keep[:, None], None).x
