@@ -20,12 +20,15 @@ from peers.peer import package
 VOCABULARY, LENGTH = 37, 21
 FROM_ZERO = {"Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "RecurrentGemmaRMSNorm"}
 """Norms whose weights count from 0."""
-STREAM = (
+CONSTANT = (
     "_hc.fn", "_hc.base", "_hc.scale", "hc_head.hc_fn", "hc_head.hc_base", "hc_head.hc_scale",
+    "input_mix_weight_down.weight", "input_mix_weight_up.weight", "block_inject_weight.weight",
+    "shared_expert_gate.weight",
 )  # fmt: skip
-"""Ends of names of parameters that weigh hyper-connected streams: `one_stream` sets them."""
-IDLE = ("mlp.gate.weight", *STREAM)
-"""Ends of names of parameters without effect: the router of a single expert, and `STREAM`."""
+"""Ends of names of parameters that weigh hyper-connected streams, or a shared expert: with the
+values of `one_stream`, these weights are constants."""
+IDLE = ("mlp.gate.weight", *CONSTANT)
+"""Ends of names of parameters without effect: the router of a single expert, and `CONSTANT`."""
 PADDING_LAST = {"recurrent_gemma", "deepseek_v4"}
 """Their recurrence or their blocks read padding before a row."""
 ROTARY = 4
@@ -85,25 +88,28 @@ def projections(ours: Any, theirs: Any, norms: bool = False) -> None:
 
 
 def qwen3_next(block: Any, layer: Any) -> None:
-    def norm(ours: Any, theirs: Any) -> None:  # theirs counts from 0
-        copy(ours.weight, theirs.weight + 1)
-
-    norm(block.mixer_norm, layer.input_layernorm)
-    norm(block.network_norm, layer.post_attention_layernorm)
+    copy(block.mixer_norm.weight, layer.input_layernorm.weight + 1)  # theirs counts from 0
+    copy(block.network_norm.weight, layer.post_attention_layernorm.weight + 1)
     swiglu(block, layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
     if layer.block_type == "full_attention":
-        peer, mixer = layer.self_attn, block.mixer
-        queries, gate = peer.q_proj.weight.unflatten(0, (-1, 2, peer.head_dim)).unbind(1)
-        copy(mixer.q_proj.weight, queries.flatten(0, 1))
-        copy(mixer.gate_proj.weight, gate.flatten(0, 1))
-        copy(mixer.k_proj, peer.k_proj)
-        copy(mixer.v_proj, peer.v_proj)
-        copy(mixer.out_proj, peer.o_proj)
-        norm(mixer.q_norm, peer.q_norm)
-        norm(mixer.k_norm, peer.k_norm)
-        return
-    peer, mixer = layer.linear_attn, block.mixer
-    if hasattr(peer, "in_proj_qkv"):  # Qwen3.5
+        gated_attention(block.mixer, layer.self_attn)
+    else:
+        gated_delta_net(block.mixer, layer.linear_attn)
+
+
+def gated_attention(mixer: Any, peer: Any) -> None:
+    queries, gate = peer.q_proj.weight.unflatten(0, (-1, 2, peer.head_dim)).unbind(1)
+    copy(mixer.q_proj.weight, queries.flatten(0, 1))
+    copy(mixer.gate_proj.weight, gate.flatten(0, 1))
+    copy(mixer.k_proj, peer.k_proj)
+    copy(mixer.v_proj, peer.v_proj)
+    copy(mixer.out_proj, peer.o_proj)
+    copy(mixer.q_norm.weight, peer.q_norm.weight + 1)
+    copy(mixer.k_norm.weight, peer.k_norm.weight + 1)
+
+
+def gated_delta_net(mixer: Any, peer: Any) -> None:
+    if hasattr(peer, "in_proj_qkv"):  # from Qwen3.5 on
         streams = (mixer.q_proj, mixer.k_proj, mixer.v_proj)
         parts(peer.in_proj_qkv.weight, *(each.weight for each in streams))
         copy(mixer.gate_proj, peer.in_proj_z)
@@ -329,15 +335,34 @@ def pooled(ours: Any, theirs: Any) -> None:
         turned(own, other, width)
 
 
+def two_experts(block: Any, mlp: Any, shared: Any, scale: float = 1.0, share: float = 1.0) -> None:
+    """Copy `share` times a shared expert and `scale` times a routed one as one network."""
+    gate, up = mlp.experts.gate_up_proj[0].chunk(2)
+    copy(block.network[0].gate.weight, torch.cat((shared.gate_proj.weight, gate)))
+    copy(block.network[0].value.weight, torch.cat((shared.up_proj.weight, up)))
+    down = (share * shared.down_proj.weight, scale * mlp.experts.down_proj[0])
+    copy(block.network[-1].weight, torch.cat(down, 1))
+
+
+def qwen4_exp(block: Any, layer: Any) -> None:
+    half = 0.5  # the constant by which its one stream, and its shared expert, are weighed
+    copy(block.mixer_norm.weight, half * (layer.attn_hyper_connection.hc_norm.weight + 1))
+    copy(block.network_norm.weight, half * (layer.mlp_hyper_connection.hc_norm.weight + 1))
+    two_experts(block, layer.mlp, layer.mlp.shared_expert, share=half)
+    if layer.layer_type == "linear_attention":
+        gated_delta_net(block.mixer, layer.linear_attn)
+        return
+    gated_attention(block.mixer, layer.self_attn)
+    index, other = block.mixer.index, layer.self_attn.indexer
+    parts(other.index_qk_proj.weight, index.queries.weight, index.keys.weight)
+    copy(index.q_norm.weight, other.q_layernorm.weight + 1)
+    copy(index.k_norm.weight, other.k_layernorm.weight + 1)
+
+
 def deepseek_v4(block: Any, layer: Any) -> None:
     copy(block.mixer_norm, layer.input_layernorm)
     copy(block.network_norm, layer.post_attention_layernorm)
-    shared, routed = layer.mlp.shared_experts, layer.mlp.experts
-    gate, up = routed.gate_up_proj[0].chunk(2)
-    copy(block.network[0].gate.weight, torch.cat((shared.gate_proj.weight, gate)))
-    copy(block.network[0].value.weight, torch.cat((shared.up_proj.weight, up)))
-    scaled = layer.mlp.gate.routed_scaling_factor * routed.down_proj[0]
-    copy(block.network[-1].weight, torch.cat((shared.down_proj.weight, scaled), 1))
+    two_experts(block, layer.mlp, layer.mlp.shared_experts, layer.mlp.gate.routed_scaling_factor)
     mixer, peer = block.mixer, layer.self_attn
     copy(mixer.q_proj, peer.q_a_proj)
     copy(mixer.q_norm, peer.q_a_norm)
@@ -448,6 +473,18 @@ SOURCES = {
          "model.layer_options.gated_delta_net.backbone.head_width=6"),
         olmo_hybrid,
     ),
+    "qwen4_exp": Source(
+        "qwen4_exp", "Qwen4ExpText",
+        {**USUAL, "num_hidden_layers": 8, "head_dim": 8, "num_experts": 1,
+         "num_experts_per_tok": 1, "moe_intermediate_size": 24,
+         "shared_expert_intermediate_size": 24, "hc_count": 2, "hc_lowrank": 6,
+         "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 4,
+         "linear_num_value_heads": 4, "indexer_n_heads": 16, "indexer_kv_heads": 1,
+         "indexer_head_dim": 8, "indexer_budget": 6, "indexer_compress_ratio": 3},
+        ("model.backbone.depth=8", GROUPED, "+model.layer_options.attention.index_heads=16",
+         "model.layer_options.attention.block=3", "model.layer_options.attention.budget=6"),
+        qwen4_exp,
+    ),
     "deepseek_v4": Source(
         "deepseek_v4", "DeepseekV4",
         {**USUAL, "num_hidden_layers": 6, "num_key_value_heads": 1, "head_dim": 8,
@@ -501,6 +538,8 @@ def theirs_of(source: Source) -> Any:
     configuration = package(f"transformers.models.{source.module}")
     config = getattr(configuration, f"{source.kind}Config")(**source.config)
     config._attn_implementation = "eager"
+    if hasattr(config, "hc_count"):
+        config.hc_count = 1  # the constructor refuses a single stream
     model = getattr(configuration, f"{source.kind}Model")(config).eval()
     for module in model.modules():
         if hasattr(module, "time_step_limit"):  # theirs clamps steps at the smallest initial one
@@ -518,9 +557,9 @@ def theirs_of(source: Source) -> Any:
 
 
 def one_stream(model: Any) -> None:
-    """Let the maps of hyper-connections, here of one stream, add what a layer computes to it."""
+    """Let hyper-connections, here of one stream, add what a layer computes, as residuals do."""
     for name, parameter in model.named_parameters():
-        if name.endswith(STREAM):
+        if name.endswith(CONSTANT):
             parameter.data.zero_()
         if name.endswith(("_hc.base", "hc_base")):
             parameter.data[0] = 30.0  # the factor sigmoid(30) of a layer's input is 1
@@ -533,12 +572,12 @@ def pair_of(name: str) -> tuple[Any, Any]:
         ours.embedding.weight,
         (theirs.embed_tokens if hasattr(theirs, "embed_tokens") else theirs.embeddings).weight,
     )
-    final = next(
-        getattr(theirs, key)
-        for key in ("norm", "final_layernorm", "norm_f", "embedding_norm", "final_norm")
-        if hasattr(theirs, key)
-    )
-    if name == "minimax_01":  # its layers begin with a norm of the stream, ours end with one
+    keys = ("norm", "final_layernorm", "norm_f", "embedding_norm", "final_norm")
+    final = next((getattr(theirs, key) for key in keys if hasattr(theirs, key)), None)
+    if final is None:  # Qwen4-Exp
+        final = theirs.hyper_connection_mixer.hc_norm
+        copy(ours.stack.norm.weight, 0.5 * (final.weight + 1))
+    elif name == "minimax_01":  # its layers begin with a norm of the stream, ours end with one
         behind = [*(layer.input_layernorm for layer in theirs.layers), final]
         copy(ours.stack.norm, behind.pop(0))
         for block, norm in zip(ours.stack.blocks, behind, strict=True):
