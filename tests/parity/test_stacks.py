@@ -323,6 +323,17 @@ def lfm3(block: Any, layer: Any) -> None:
     copy(mixer.out_proj, layer.conv.out_proj)
 
 
+def mimo_v2(block: Any, layer: Any) -> None:
+    copy(block.mixer_norm, layer.input_layernorm)
+    copy(block.network_norm, layer.post_attention_layernorm)
+    swiglu(block, layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
+    mixer, peer = block.mixer, layer.self_attn
+    projections(mixer, peer)
+    copy(mixer.v_proj.weight, peer.v_scale * peer.v_proj.weight)
+    if peer.sinks is not None:
+        copy(mixer.core.sinks, peer.sinks)
+
+
 def turned(ours: Any, theirs: Any, width: int) -> None:
     """Copy rows or columns of heads of `width`: theirs pairs neighbours of the last 4 channels."""
     axis = int(ours.dim() == 2 and len(ours) % width > 0)
@@ -484,6 +495,14 @@ SOURCES = {
         ("model.backbone.depth=8", GROUPED, "+model.layer_options.attention.index_heads=16",
          "model.layer_options.attention.block=3", "model.layer_options.attention.budget=6"),
         qwen4_exp,
+    ),
+    "mimo_v2": Source(
+        "mimo_v2_flash", "MiMoV2Flash",
+        {**USUAL, "num_hidden_layers": 12, "head_dim": 12, "v_head_dim": 12, "sliding_window": 5,
+         "mlp_layer_types": ["dense"] * 12},
+        ("model.backbone.depth=12", "model.backbone.head_width=12", GROUPED,
+         "model.mixer.window=[4]"),
+        mimo_v2,
     ),
     "deepseek_v4": Source(
         "deepseek_v4", "DeepseekV4",
