@@ -10,6 +10,7 @@ from lra.composition.compose import build_model, group_file, typed
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.models.backbone.config import Head, TaskFacts
+from lra.models.mixer import Layout
 
 ATTENTION: dict[str, tuple[int, set[int]]] = {
     "qwen3_next": (48, {*range(3, 48, 4)}),
@@ -85,3 +86,37 @@ def test_a_size_and_a_depth_shorten_a_pattern() -> None:
     assert (run.backbone.width, run.backbone.norm) == (256, "rms")
     seven = run_of("kimi_linear", "model.backbone.depth=7").mixer_options["layers"]
     assert [place for place, layer in enumerate(seven) if layer == "latent_attention"] == [3, 6]
+
+
+def test_kimi_k3_attends_over_depth_to_blocks_of_twelve_layers() -> None:
+    """As its loaders: before layers 0, 12, 24, ... the sum so far becomes a source of its block."""
+    facts = TaskFacts(
+        head=Head.language_modelling, vocabulary=20, classes=2, max_length=8, padded=True
+    )
+    words = ("size=tiny", "model.backbone.depth=26", "model.backbone.width=16")
+    model: Any = build_model(run_of("kimi_k3", *words), given_facts=facts).double().eval()
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.stack.named_parameters():
+        if "query" in name:
+            torch.nn.init.normal_(parameter, generator=generator)
+
+    def over_depth(query: torch.Tensor, sources: list[torch.Tensor]) -> torch.Tensor:
+        values = torch.stack(sources)
+        keys = torch.nn.functional.rms_norm(values, (16,), eps=1e-5)
+        return ((keys @ query).softmax(0)[..., None] * values).sum(0)
+
+    tokens = torch.arange(1, 9)[None]
+    with torch.no_grad():
+        bank: list[torch.Tensor] = []
+        total: Any = model.embedding(tokens)
+        for place, block in enumerate(model.stack.blocks):
+            read = over_depth(block.mixer_query, [*bank, total])
+            if place % 12 == 0:
+                bank, total = [*bank, total], 0.0
+            total = total + block.mixer(block.mixer_norm(read), Layout())
+            read = over_depth(block.network_query, [*bank, total])
+            total = total + block.network(block.network_norm(read))
+        wanted = model.stack.norm(over_depth(model.stack.query, [*bank, total]))
+        found = model.run(tokens[:, None], None, None).x
+    assert len(bank) == 3
+    torch.testing.assert_close(found, wanted, atol=1e-10, rtol=0)
