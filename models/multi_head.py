@@ -156,7 +156,7 @@ class MultiHead(Family):
             before rotary positions (Qwen3, arXiv:2505.09388).
         head_gate: Whether one sigmoid gate for each head multiplies the attention output (Qiu et
             al., headwise); it takes the place of `output_gate`.
-        joint_qk_norm: Whether that norm is over all heads together, each channel with its own
+        joint_qk_norm: Whether that norm is over all heads together, each channel with a separate
             weight (OLMo 2, arXiv:2501.00656); it takes the place of `qk_norm`.
     """
 

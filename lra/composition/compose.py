@@ -207,7 +207,7 @@ def layer_of(
         if joint == "shared" and len(parts) != 2:
             raise ConfigError(
                 f"{key}.{name}.shared: got {parts}; wanted two layers, first the attention that "
-                "layers share, then their own mixer, as in [sdpa, mamba2]"
+                "layers share, then a separate mixer, as in [sdpa, mamba2]"
             )
         path = JOINTS[joint]
         kind, named = locate(path, ()), {} if joint == "parallel" else {"name": name}

@@ -52,7 +52,7 @@ def layer_config(config: BackboneConfig, mixer: MixerFactory) -> BackboneConfig:
     if config.pool_blocks > 1 or config.decoder_depth:
         option = "pool_blocks" if config.pool_blocks > 1 else "decoder_depth"
         raise ValueError(
-            f"layers with options of their own form one stack of one length: got {option}="
+            f"layers with separate options form one stack of one length: got {option}="
             f"{getattr(config, option)}; set it to its default, or remove `backbone` from "
             "model.layer_options"
         )

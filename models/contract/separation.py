@@ -51,7 +51,8 @@ def check_heads(case: Case) -> Result:
     x = case.input(case.middling, rows=1)
     found: list[Tensor] = []
     # A norm of all heads together lets each reach the others, as the output projection does.
-    first = getattr(mixer, "joint_norm", None) or out
+    joint = getattr(mixer, "joint_norm", None)
+    first = joint if isinstance(joint, nn.Module) else out
     first.register_forward_pre_hook(lambda _, given: found.append(given[0].detach()))
 
     def shares() -> Tensor:

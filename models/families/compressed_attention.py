@@ -118,7 +118,7 @@ class CompressedMultiQuery(Family):
     rotary_width: Count | None = None
     """Number of rotated channels of a head; null: an eighth, made even."""
 
-    no_matrices = ("sink",)
+    undecayed = ("sink",)
     needs = (
         Need("top", "index_heads", "index_width", "penalty", form=EntryForm.sparse),
         Need(

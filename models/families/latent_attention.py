@@ -150,6 +150,9 @@ class LatentAttention(Family):
         self.out_proj = projection(heads * width, site.width, bias=with_biases.output)
         self.core = LatentCore(site, sink=sink)
         self.traits = self.core.traits
+        if unrotated:
+            rest = self.traits.positions - {Positions.rotary.value}
+            self.traits = replace(self.traits, positions=rest)
 
     @property
     def attends_at(self) -> bool:

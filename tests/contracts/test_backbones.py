@@ -212,7 +212,7 @@ def test_recomputation_gives_identical_gradients_under_dropout(family, head):
         torch.manual_seed(3)
         layout = Layout(order=tokens()[:, 0] if model.facts.masks else None)
         outcome = model(tokens(parts), target, keep[:, None].expand(-1, parts, -1), layout=layout)
-        outcome.nll.sum().backward()
+        (outcome.nll.sum() + sum(outcome.penalties.values())).backward()
         return model, {name: parameter.grad for name, parameter in model.named_parameters()}
 
     (model, plain), (_, recomputed) = gradients(False), gradients(True)

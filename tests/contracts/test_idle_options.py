@@ -51,7 +51,7 @@ PLACES = pytest.mark.parametrize(
 )
 SMALL = {
     "conv_kernel": 5, "features": 8, "landmarks": 4, "projected_length": [8], "window": [4],
-    "block": 4, "random_blocks": 1, "stride": 6, "summary": 2, "chunk": 4, "slots": 4,
+    "block": 4, "budget": 8, "random_blocks": 1, "stride": 6, "summary": 2, "chunk": 4, "slots": 4,
     "state_tokens": 4, "redraw_every": 2, "hashes": 4, "rounds": 2, "tau": 3,
     "steps": 3,
 }  # fmt: skip
@@ -66,6 +66,8 @@ SAME = {
     "CompressedMultiQuery.top": "so short an input has fewer entries than either number",
     "CompressiveTransformer.evaluation_compressed": "as many as in training is what null means",
     "HGRN2.lower_bounds": "the first layer has none, and here is one layer",
+    "IndexedAttention.key_value_heads": "as many as heads is what null means",
+    "IndexedAttention.penalty": "it weighs a loss, and changes no output",
     "Linformer.projected_length": "16 is what null means with variant=lra",
     "Linformer.sharing": "headwise is what null means, kv with variant=lra or pooling",
     "LinearAttention.variant": "padding alone tells them apart where a sum outweighs 1e-6",

@@ -75,7 +75,7 @@ def test_a_model_takes_a_batch_without_rows(head, residual):
             residual=residual, positions=positions, pooling=pooling,
         )  # fmt: skip
         mixers = [MODELS["sdpa" if asks else "performer"]]
-        if asks and residual == Residual.reversible:
+        if asks and residual in {Residual.reversible, Residual.attention}:
             with pytest.raises(Unsupported, match="residual=pre_norm"):
                 Backbone(frame, facts, mixers, seed=0)
             continue

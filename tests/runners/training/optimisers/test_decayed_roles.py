@@ -15,10 +15,19 @@ from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
 from lra.models.backbone.model import Backbone
 from lra.models.backbone.networks import GroupedLinear
 from lra.models.families.adaptive_span import AdaptiveSpan
+from lra.models.families.compressed_attention import CompressedMultiQuery
 from lra.models.families.gated_delta_net import GatedDeltaNet
+from lra.models.families.grouped_query import GroupedQueryAttention
 from lra.models.families.h_transformer import HTransformer
+from lra.models.families.indexed_attention import IndexedAttention
+from lra.models.families.latent_attention import LatentAttention
+from lra.models.families.linoss import LinOSS
 from lra.models.families.mamba2 import Mamba2
 from lra.models.families.mamba3 import Mamba3
+from lra.models.families.path import PathAttention
+from lra.models.families.sdpa import SDPA
+from lra.models.families.sliding_window import SlidingWindow
+from lra.models.families.slots import GatedSlots
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.families.synthesizer import Synthesizer
 from lra.models.mixer import Positions, Roles, Site, Tuning, Unsupported
@@ -75,19 +84,25 @@ def test_tables_of_tokens_and_positions_do_not_decay(
 
 MAPS = (nn.Linear, nn.Conv1d, nn.LSTM, GroupedLinear)
 KNOWN_MAPS = {
-    "BlockMap.weight", "CollaborativeAttention.mixing", "LRU.readout", "LengthMap.keys",
-    "LengthMap.values", "LightConv.weight", "MixedAttention.span", "S4.readout", "S5.readout",
+    "BlockMap.weight", "CollaborativeAttention.mixing", "CompressedMultiQuery.group_maps",
+    "LRU.readout", "LengthMap.keys", "LengthMap.values", "LightConv.weight", "LinOSS.readout",
+    "MixedAttention.span", "Oscillators.entry", "S4.readout", "S5.readout",
     "SGConv.skip", "SLSTM.recurrent", "Sinkhorn.sort_out", "SpanCore.keys", "SpanCore.values",
     "Synthesizer.dense_out", "Synthesizer.table", "TTT.weight", "TalkingCore.logits_map",
     "TalkingCore.weights_map", "ValueConvolution.weight",
 }  # fmt: skip
 """Parameters that map vectors, filter them, or mix heads or tokens, in other modules."""
+WITH_SINKS = (SDPA, SoftmaxAttention, GroupedQueryAttention, LatentAttention, SlidingWindow)
 SPECIAL = [
     partial(AdaptiveSpan, persistent=2), partial(HTransformer, relative_bias=True),
     partial(Synthesizer, components=["dense", "random"]),
     partial(GatedDeltaNet, log_linear=True), partial(Mamba2, log_linear=True),
     partial(Mamba3, rank=2, output_norm=True),
     partial(GatedDeltaNet, comba=True), partial(GatedDeltaNet, precondition=1.5),
+    partial(LinOSS, discretisation="imex", damping=True), partial(GatedSlots, slots=4, route=2),
+    partial(IndexedAttention, scores="kpool"), partial(PathAttention, forget=True),
+    partial(CompressedMultiQuery, form="sparse"),
+    *(partial(family, sink=True) for family in WITH_SINKS),
 ]  # fmt: skip
 
 
@@ -140,7 +155,9 @@ OF_SCORES_AND_TABLES = (
 )  # fmt: skip
 """Modules whose vectors are added to scores or looked up."""
 OF_NO_MEMORY = {
+    "CompressedMultiQuery.index.pooling.places", "CompressedMultiQuery.pooling.places",
     "CompressiveTransformer.compressor.layers.0.bias", "GatedDeltaNet2.gate_up.bias",
+    "IndexedAttention.index.place",
     "KimiDelta.gate_up.bias",
     "Longformer.key_global.bias", "Longformer.query_global.bias", "Longformer.value_global.bias",
     "MultiresConv.high", "MultiresConv.low", "MultiresConv.weights", "SGConv.kernel.parts",
