@@ -40,7 +40,9 @@ def check_heads(case: Case) -> Result:
         return inapplicable("it has no linear v_proj and out_proj to compare")
     heads = int(getattr(mixer, "heads", HEADS))
     counts = getattr(mixer, "head_counts", None)
-    shared = counts is not None and counts.queries == 1  # one of queries and keys for all heads
+    joint = getattr(mixer, "joint_norm", None)
+    # One head of queries and keys for all heads, or one norm of theirs.
+    shared = (counts is not None and counts.queries == 1) or joint is True
     linear = [] if shared else [each for each in queries if isinstance(each, nn.Linear)]
     # Of values there may be fewer, or several to each head.
     groups = min(heads, heads * value.out_features // out.in_features)
@@ -51,7 +53,6 @@ def check_heads(case: Case) -> Result:
     x = case.input(case.middling, rows=1)
     found: list[Tensor] = []
     # A norm of all heads together lets each reach the others, as the output projection does.
-    joint = getattr(mixer, "joint_norm", None)
     first = joint if isinstance(joint, nn.Module) else out
     first.register_forward_pre_hook(lambda _, given: found.append(given[0].detach()))
 
