@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from einops import rearrange, repeat
 from torch import Tensor, nn
 
 OUTPUTS = Path(__file__).with_suffix(".npz")
@@ -58,6 +57,8 @@ def weight(number: int, shape: tuple[int, ...]) -> Tensor:
 
 def read(checkout: Path, revision: str, file: str, *names: str, **scope: Any) -> dict[str, Any]:
     """Return classes and functions of a file, without what else the file runs."""
+    from einops import rearrange, repeat  # only what is run here needs it
+
     command = ["git", "-C", str(checkout), "show", f"{revision}:{file}"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     text = text.replace("torch.float32", "torch.float64").replace(".float()", ".double()")
