@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 
 NO_OPTIONS = frozenset({"name", "about", "class_path", "section"})
 """Keys of a runner's configuration that are not options of its class."""
-JOINTS = {
-    "parallel": "models.backbone.parallel.Parallel",
-    "shared": "models.backbone.shared_block.SharedContext",
-}
-"""Class of a layer that is made of several, by the key of its entry in `layer_options`."""
 NO_MIXER = "models.backbone.layers.NoMixer"
 """Class of a layer without a mixer."""
 TASK = ("spec", "prepare", "batches", "tally", "incidental")
@@ -209,7 +204,7 @@ def layer_of(
                 f"{key}.{name}.shared: got {parts}; wanted two layers, first the attention that "
                 "layers share, then a separate mixer, as in [sdpa, mamba2]"
             )
-        path = JOINTS[joint]
+        path = layer_list.JOINTS[joint]
         kind, named = locate(path, ()), {} if joint == "parallel" else {"name": name}
         rest = {k: v for k, v in options.items() if k != joint}
         bound = bind(kind, {**rest, **named, "parts": {}}, f"{key}.{name}")

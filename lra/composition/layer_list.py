@@ -25,8 +25,11 @@ from lra.errors import ConfigError, unknown
 
 PARTS = ("layers", "others", "layer_backbone")
 """Keys that describe several families among the options of a model's mixer."""
-JOINTS = ("parallel", "shared")
-"""Keys of an entry that is made of several layers."""
+JOINTS = {
+    "parallel": "models.backbone.parallel.Parallel",
+    "shared": "models.backbone.shared_block.SharedContext",
+}
+"""Class of a layer that is made of several, by the key of its entry."""
 NONE = "none"
 """The name of a layer without a mixer."""
 

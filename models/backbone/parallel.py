@@ -67,15 +67,10 @@ class Parallel(nn.Module):
             )
         self.scales = factors or [1 / len(parts) if norm else 1.0] * len(parts)
         owns = [getattr(make, "backbone", {}) for make in makers.values()]
-        sites = [site_with(site, own) for own in owns]
-        made = [make(each) for make, each in zip(makers.values(), sites, strict=True)]
         self.mixers = nn.ModuleList(
-            checked_mixer(
-                mixer, site=each, positions=each.positions, causal=site.causal,
-                max_length=site.max_length,
-            )
-            for mixer, each in zip(made, sites, strict=True)
-        )  # fmt: skip
+            mixer_at(make, site_with(site, own))
+            for make, own in zip(makers.values(), owns, strict=True)
+        )
         self.norms = nn.ModuleList(
             PreciseRMSNorm(site.width, NORM_EPSILON) if norm else nn.Identity() for _ in parts
         )
@@ -93,11 +88,7 @@ class Parallel(nn.Module):
         for mixer, norm, scale, state in zip(
             self.mixers, self.norms, self.scales, states, strict=True
         ):
-            entering = flow._replace(x=x, state=state)
-            if isinstance(mixer, Extends):
-                flow = mixer.extend(entering, layout)
-            else:
-                flow = entering.with_x(mixer(x, layout))
+            flow = run_mixer(mixer, flow._replace(x=x, state=state), layout)
             output = norm(flow.x) * scale
             total = output if total is None else total + output
             after.append(flow.state)
@@ -106,13 +97,35 @@ class Parallel(nn.Module):
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty states of all mixers; `Unsupported` if one of them has none."""
-        for mixer in self.mixers:
-            if not isinstance(mixer, Remembers):
-                raise Unsupported(
-                    f"{type(mixer).__name__} has no state that continues from token to token: "
-                    "choose another family for this layer"
-                )
-        return tuple(cast(Any, mixer).initial_state(batch_size, memory) for mixer in self.mixers)
+        return joint_state(self.mixers, batch_size, memory)
+
+
+def mixer_at(make: MixerFactory, site: Site) -> nn.Module:
+    """Return the mixer that `make` builds at `site`, if it fits there; else raise an error."""
+    return checked_mixer(
+        make(site), site=site, positions=site.positions, causal=site.causal,
+        max_length=site.max_length,
+    )  # fmt: skip
+
+
+def run_mixer(mixer: nn.Module, flow: Flow, layout: Layout) -> Flow:
+    """Return what one of several mixers makes of `flow`."""
+    if isinstance(mixer, Extends):
+        return mixer.extend(flow, layout)
+    return flow.with_x(mixer(flow.x, layout))
+
+
+def joint_state(mixers: Iterable[nn.Module], batch_size: int, memory: int) -> State:
+    """Return the empty states of all mixers; `Unsupported` if one of them has none."""
+    states = []
+    for mixer in mixers:
+        if not isinstance(mixer, Remembers):
+            raise Unsupported(
+                f"{type(mixer).__name__} has no state that continues from token to token: "
+                "choose another family for this layer"
+            )
+        states.append(mixer.initial_state(batch_size, memory))
+    return tuple(states)
 
 
 def keeps_more(mixers: Iterable[nn.Module]) -> bool:

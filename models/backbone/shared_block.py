@@ -24,10 +24,15 @@ from lra.models.backbone.canon import CanonPass
 from lra.models.backbone.config import BackboneConfig, Residual
 from lra.models.backbone.layers import site_with
 from lra.models.backbone.norms import NORM_EPSILON, PreciseRMSNorm
-from lra.models.backbone.parallel import common_traits, keeps_more
-from lra.models.backbone.requirements import checked_mixer
+from lra.models.backbone.parallel import (
+    common_traits,
+    joint_state,
+    keeps_more,
+    mixer_at,
+    run_mixer,
+)
 from lra.models.backbone.stack import Blank, KeySource, TransformerBlock
-from lra.models.mixer import Count, Extends, Flow, Layout, Remembers, Site, State, Unsupported
+from lra.models.mixer import Count, Flow, Layout, Site, State, Unsupported
 from lra.models.multi_head import MultiHead, projection
 
 
@@ -98,10 +103,7 @@ class SharedContext(nn.Module):
         wide = site_with(site, frame, width=2 * width)
 
         def make() -> SharedAttention:
-            attention = checked_mixer(
-                make_attention(wide), site=wide, positions=wide.positions, causal=site.causal,
-                max_length=site.max_length,
-            )  # fmt: skip
+            attention = mixer_at(make_attention, wide)
             if not isinstance(attention, MultiHead):
                 raise ValueError(
                     "the first of `shared` must be attention with one projection for all heads, "
@@ -110,11 +112,8 @@ class SharedContext(nn.Module):
             return SharedAttention(attention, width, expansion * width)
 
         self.block = site.share(f"shared block {name}", make)
-        own_site = site_with(site, getattr(make_own, "backbone", {}))
-        self.own = checked_mixer(
-            make_own(own_site), site=own_site, positions=own_site.positions, causal=site.causal,
-            max_length=site.max_length,
-        )  # fmt: skip
+        own_frame = getattr(make_own, "backbone", {})
+        self.own = mixer_at(make_own, site_with(site, own_frame))
         self.map = projection(width, width, bias=False)
         self.adapter: nn.Module | None = None
         if adapter_rank is not None:
@@ -123,8 +122,7 @@ class SharedContext(nn.Module):
                 projection(adapter_rank, 2 * expansion * width, bias=False),
             )
         both = (self.block.attention.traits, cast(Any, self.own).traits)
-        owns = (frame, getattr(make_own, "backbone", {}))
-        joint = common_traits(both, owns, reversible=False)
+        joint = common_traits(both, (frame, own_frame), reversible=False)
         more = keeps_more((self.block.attention, self.own))
         self.traits = replace(joint, summarises=joint.summarises or more)
 
@@ -148,14 +146,7 @@ class SharedContext(nn.Module):
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty states of both mixers; `Unsupported` if one of them has none."""
-        pair = (self.block.attention, self.own)
-        for mixer in pair:
-            if not isinstance(mixer, Remembers):
-                raise Unsupported(
-                    f"{type(mixer).__name__} has no state that continues from token to token: "
-                    "choose another family for this layer"
-                )
-        return tuple(cast(Any, mixer).initial_state(batch_size, memory) for mixer in pair)
+        return joint_state((self.block.attention, self.own), batch_size, memory)
 
 
 class SharedBlock(TransformerBlock):
@@ -175,10 +166,7 @@ class SharedBlock(TransformerBlock):
         states = cast(tuple[State, ...], flow.state or (None, None))
         added = mixer.context(flow._replace(state=states[0]), layout)
         entering = added.with_x(self.entering(flow.x + added.x, blank))._replace(state=states[1])
-        if isinstance(mixer.own, Extends):
-            own = mixer.own.extend(entering, layout)
-        else:
-            own = entering.with_x(mixer.own(entering.x, layout))
+        own = run_mixer(mixer.own, entering, layout)
         after = None if flow.state is None else (added.state, own.state)
         return own._replace(x=self.dropped(own.x), state=after)
 

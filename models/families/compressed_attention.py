@@ -61,11 +61,11 @@ from lra.models.mixer import (
 )
 from lra.models.multi_head import projection
 from lra.models.ops.exact import refuse_in_stream
+from lra.models.ops.numerics import norm_channels
 from lra.models.ops.sparse.block_pooling import (
     NORM_EPSILON,
     BlockPlaces,
     BlockPooling,
-    norm_channels,
 )
 from lra.models.ops.sparse.block_table import BlockTable, blocks_in_memory, laid_out
 from lra.models.ops.sparse.entry_attention import (

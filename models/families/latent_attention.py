@@ -49,6 +49,7 @@ from lra.models.multi_head import APPLIED, Core, Place, biases, projection
 from lra.models.ops import kv_cache
 from lra.models.ops.exact import ExactCore, refuse_in_stream
 from lra.models.ops.latents import absorbed_attention, absorbs, padded_sdpa
+from lra.models.ops.numerics import norm_channels
 from lra.models.positions import ROTARY_BASE, At, Rotation, Spacing, rotate, rotation
 
 NORM_EPSILON = 1e-6
@@ -68,11 +69,6 @@ class LatentCore(ExactCore):
             options=APPLIED | {"rotary_base"},
             sees_order=site.causal or inside,
         )
-
-
-def norm_latents(x: Float[Tensor, "*l c"], norm: nn.RMSNorm) -> Float[Tensor, "*l c"]:
-    """Apply `norm` to `x` in the precision of its weights, also under autocast."""
-    return cast(Tensor, norm(x.to(norm.weight.dtype)))
 
 
 class LatentAttention(Family):
@@ -175,7 +171,7 @@ class LatentAttention(Family):
         """Return the queries of tokens `x`; with rotary positions, their last channels rotated."""
         q = self.q_proj(x)
         if self.q_up is not None:
-            q = self.q_up(norm_latents(q, cast(nn.RMSNorm, self.q_norm)))
+            q = self.q_up(norm_channels(q, cast(nn.RMSNorm, self.q_norm)))
         q = self.split(q)
         if not self.rotary_width:
             return q
@@ -196,7 +192,7 @@ class LatentAttention(Family):
         content, rotary = torch.split(
             self.kv_proj(x)[:, None], [self.kv_width, self.rotary_width], -1
         )
-        return self.rotate_heads(rotary, place), norm_latents(content, self.kv_norm)
+        return self.rotate_heads(rotary, place), norm_channels(content, self.kv_norm)
 
     def heads_of(
         self, rotary: Float[Tensor, "b 1 s r"], latent: Float[Tensor, "b 1 s c"]

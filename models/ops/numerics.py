@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 NEVER = -1e30
@@ -30,6 +30,11 @@ def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     if kind == "meta" or not torch.is_autocast_enabled(kind):
         return _AS_IT_IS
     return torch.autocast(kind, enabled=False)
+
+
+def norm_channels(x: Float[Tensor, "*l c"], norm: nn.Module) -> Float[Tensor, "*l c"]:
+    """Apply `norm` to `x` in the precision of its weights, also under autocast."""
+    return cast(Tensor, norm(x.to(cast(Tensor, norm.weight).dtype)))
 
 
 def finite(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ Source: DeepSeek-AI 2026, DeepSeek-V4, sections 2.3.1 and 2.3.2.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,15 +21,10 @@ from torch.nn import functional as F
 
 from lra.models.mixer import Roles
 from lra.models.multi_head import projection
-from lra.models.ops.numerics import sum_dtype
+from lra.models.ops.numerics import norm_channels, sum_dtype
 from lra.models.ops.sparse.block_table import BlockTable
 
 NORM_EPSILON = 1e-6
-
-
-def norm_channels(x: Float[Tensor, "*l c"], norm: nn.RMSNorm) -> Float[Tensor, "*l c"]:
-    """Apply `norm` to `x` in the precision of its weights, also under autocast."""
-    return cast(Tensor, norm(x.to(norm.weight.dtype)))
 
 
 class BlockPooling(Roles):

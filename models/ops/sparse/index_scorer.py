@@ -1,7 +1,7 @@
 """The small networks that score tokens or blocks for each query, in the forms of four models."""
 
 from enum import StrEnum, auto
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lra.models.mixer import Roles
 from lra.models.multi_head import projection
-from lra.models.ops.numerics import sum_dtype
+from lra.models.ops.numerics import norm_channels, sum_dtype
 from lra.models.ops.sparse.block_table import BlockTable
 from lra.models.ops.sparse.index_scores import Index
 from lra.models.positions import rotate, rotation
@@ -44,11 +44,6 @@ class IndexReading(NamedTuple):
     weights: Float[Tensor, "b h l"] | None
     tokens: Float[Tensor, "b 1 l r"]
     """What the key of a token or block is made of; a state stores it."""
-
-
-def norm_channels(x: Float[Tensor, "*l c"], norm: nn.Module) -> Float[Tensor, "*l c"]:
-    """Apply a norm in the precision of its weights, also under autocast."""
-    return cast(Tensor, norm(x.to(cast(Tensor, norm.weight).dtype))).to(x.dtype)
 
 
 class IndexScorer(Roles):
@@ -116,13 +111,13 @@ class IndexScorer(Roles):
     def read(self, x: Float[Tensor, "b l d"], ids: Int[Tensor, "#b l"]) -> IndexReading:
         """Return what the index reads from tokens `x` at the positions `ids`."""
         q = torch.unflatten(self.queries(x), 2, (-1, self.width)).transpose(1, 2)
-        q = self.turn(q if self.q_norm is None else norm_channels(q, self.q_norm), ids)
+        q = self.turn(q if self.q_norm is None else norm_channels(q, self.q_norm).to(q.dtype), ids)
         weights = None
         if self.weights is not None:
             weights = self.weights(x).mT * q.shape[1] ** -0.5
         tokens: Tensor = self.keys(x)[:, None]
         if self.form != IndexForm.qsa:  # its norm and rotation follow the mean
-            tokens = norm_channels(tokens, self.k_norm)
+            tokens = norm_channels(tokens, self.k_norm).to(tokens.dtype)
         if self.form in {IndexForm.dsa, IndexForm.msa}:
             tokens = self.turn(tokens, ids)
         if self.gate is not None:
@@ -152,7 +147,8 @@ class IndexScorer(Roles):
         by_head, keys = self.form == IndexForm.msa, slots[:, 0]
         if self.form == IndexForm.qsa:
             means = table.means(slots).to(slots.dtype)
-            keys = self.turn(norm_channels(means, self.k_norm), starts)[:, 0]
+            means = norm_channels(means, self.k_norm).to(means.dtype)
+            keys = self.turn(means, starts)[:, 0]
         elif self.gate is not None:
             keys = self.pool(slots, table)
         return Index(reading.q, keys, reading.weights, by_head)

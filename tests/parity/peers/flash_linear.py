@@ -223,128 +223,88 @@ def comba(case: PeerCase) -> PeerPair:
     return PeerPair(ours, theirs, case.heads_of_inputs(4))
 
 
+of_fla = partial(
+    Peer, distribution="fla-core", causal=True, tolerance=1e-5, rounding=2e-4, way_out=BY_ITSELF
+)
+"""A peer in that package: all compute in float32, looking back."""
+
 PEERS = (
-    Peer(
+    of_fla(
         name="fla naive_forgetting_attn",
-        distribution="fla-core",
         family="forgetting",
         setting="gates about 0.95, looking back",
         make=forgetting,
-        causal=True,
-        tolerance=1e-5,
-        rounding=2e-4,
         note="its literal form, in float32",
-        way_out=BY_ITSELF,
     ),
-    Peer(
+    of_fla(
         name="fla naive_parallel_based",
-        distribution="fla-core",
         family="based",
         setting="features of whole heads, looking back",
         make=based,
-        causal=True,
-        tolerance=1e-5,
-        rounding=2e-4,
         note="its literal form, with 1e-6 added to sums of weights",
-        way_out=BY_ITSELF,
     ),
-    Peer(
+    of_fla(
         name="fla naive_mesa_net_exact",
-        distribution="fla-core",
         family="mesa_net",
         setting="gates about 0.95, 30 steps",
         make=mesa_net,
         bidirectional=False,
-        causal=True,
-        tolerance=1e-5,
-        rounding=2e-4,
         note="its literal form, solved by elimination in float32",
-        way_out=BY_ITSELF,
     ),
-    Peer(
+    of_fla(
         name="fla naive_path_attn",
-        distribution="fla-core",
         family="path",
         setting="gates about 0.95, beta to 2, looking back",
         make=path,
         bidirectional=False,
-        causal=True,
-        tolerance=1e-5,
-        rounding=2e-4,
         note="its literal form, in float32, with gates divided by the root of the head width",
-        way_out=BY_ITSELF,
     ),
-    Peer(
+    of_fla(
         name="fla naive_recurrent_rwkv6",
-        distribution="fla-core",
         family="rwkv6",
         setting="gates about 0.95, with a bonus",
         make=rwkv6,
         bidirectional=False,
-        causal=True,
-        tolerance=1e-5,
-        rounding=2e-4,
         note="its literal form, a loop over tokens in float32",
-        way_out=BY_ITSELF,
     ),
     *(
-        Peer(
+        of_fla(
             name=f"fla naive_{form}_gdn2",
-            distribution="fla-core",
             family="gated_delta_net2",
             setting="gates about 0.95",
             make=partial(gated_delta_net2, form=form),
             bidirectional=False,
-            causal=True,
-            tolerance=1e-5,
-            rounding=2e-4,
             note=note,
-            way_out=BY_ITSELF,
         )
         for form, note in (
             ("recurrent", "its literal form, a loop over tokens in float32"),
             ("chunk", "its form in chunks, in float32"),
         )
     ),
-    Peer(
+    of_fla(
         name="fla naive_recurrent_gsa",
-        distribution="fla-core",
         family="slots",
         setting="gates about 0.95, a slot for each channel",
         make=slots,
         bidirectional=False,
-        causal=True,
-        tolerance=1e-5,
-        rounding=2e-4,
         note="its literal form, two loops over tokens in float32",
-        way_out=BY_ITSELF,
     ),
-    Peer(
+    of_fla(
         name="fla naive_chunk_comba",
-        distribution="fla-core",
         family="gated_delta_net",
         setting="comba, gates about a half",
         make=comba,
         bidirectional=False,
-        causal=True,
-        tolerance=1e-5,
-        rounding=2e-4,
         note="its form in chunks, in float32; its loop over tokens decays before it reads",
-        way_out=BY_ITSELF,
     ),
     *(
-        Peer(
+        of_fla(
             name=f"fla naive_recurrent_{name}",
-            distribution="fla-core",
             family=family,
             setting="precondition 1.5, gates about 0.95",
             make=partial(preconditioned, name=name, vector=family == "kimi_delta"),
             bidirectional=False,
-            causal=True,
-            tolerance=1e-5,
-            rounding=2e-4,
             note="its literal form, a loop over tokens in float32",
-            way_out=BY_ITSELF,
         )
         for family, name in (
             ("gated_delta_net", "precond_gated_delta_rule"),
