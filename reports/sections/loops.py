@@ -1,19 +1,22 @@
 """Show scores of trained models with several numbers of passes through their loop."""
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
-from lra.reports.figures.lines import LineDrawing
+from lra.reports.figures.lines import LineDrawing, of_score
 from lra.reports.sections.section import PagesPart, Part, TablePart
 from lra.reports.tables.marks import missing_entry
 from lra.reports.tables.pivot import ALL, Pivot, SeedMeans
-from lra.reports.tables.places import place_words
+from lra.reports.tables.places import Place, by_place, place_words
 from lra.reports.tables.scores import TASK, score_of
 from lra.reports.tables.table import Column, Entry
 from lra.runners.metrics import JUDGED_BY
+from lra.runners.records import is_oracle
 
 LABELS = ("passes", "trained_passes")
 _means = SeedMeans(metrics=JUDGED_BY, labels=LABELS)
@@ -22,7 +25,8 @@ _means = SeedMeans(metrics=JUDGED_BY, labels=LABELS)
 def loop_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds by task, model and passes, of one metric for each task.
 
-    The metric is the first of `JUDGED_BY` that the task has.
+    The metric is the first of `JUDGED_BY` that the task has. `baseline` is the best score of a
+    baseline in the same rows, without oracles; NaN without one.
     """
     measured = rows[(rows["runner"] == "loops") & (rows["split"] == "test")]
     data = _means(measured)
@@ -30,7 +34,21 @@ def loop_data(rows: pd.DataFrame) -> pd.DataFrame:
         task: next((name for name in JUDGED_BY if name in set(part["metric"])), "")
         for task, part in data.groupby("task")
     }
-    return data[data["metric"] == data["task"].map(first)]
+    data = data[data["metric"] == data["task"].map(first)]
+    best = _best_baselines(rows)
+    places = zip(*(data[column] for column in (*TASK, "metric")), strict=True)
+    return data.assign(baseline=[best.get(place, math.nan) for place in places])
+
+
+def _best_baselines(rows: pd.DataFrame) -> dict[Place, float]:
+    """Return the best score of a baseline on the test split, by task and metric."""
+    of_baselines = (rows["baseline"] != "") & ~rows["baseline"].map(is_oracle).astype(bool)
+    scored = rows[of_baselines & (rows["split"] == "test") & (rows["status"] == "ok")]
+    best = {}
+    for place, part in by_place(scored, (*TASK, "metric")):
+        means = part.groupby("baseline")["value"].mean()
+        best[place] = float(means.max() if score_of(str(place[-1])).higher else means.min())
+    return best
 
 
 def _lines(data: pd.DataFrame) -> Mapping[str, str]:
@@ -49,10 +67,23 @@ def _entry(data: pd.DataFrame, count: str) -> Entry:
     return Entry(text=score.text(value), value=value)
 
 
-def _mark_training(axes: Axes, data: pd.DataFrame) -> None:
-    """Draw a dashed vertical line at each number of passes in training."""
+def _draw_guides(axes: Axes, data: pd.DataFrame) -> None:
+    """Draw dashed lines at the passes in training, and a dotted one at the best baseline."""
+    look: dict[str, Any] = {"color": "0.55", "linewidth": 0.9, "zorder": 1}
     for trained in set(data["trained_passes"]) - {ALL}:
-        axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+        axes.axvline(float(trained), linestyle=(0, (4, 2)), **look)
+    for baseline in {*data["baseline"].dropna()}:
+        score = of_score(data)[1] * float(baseline)
+        low, high = axes.get_ylim()
+        margin = 0.06 * (high - low)
+        axes.set_ylim(min(low, score - margin), max(high, score + margin))
+        axes.axhline(score, linestyle=(0, (1, 2)), **look)
+
+
+def _subtitle(data: pd.DataFrame) -> str:
+    """Return the subtitle, which explains lines and bands."""
+    dotted = "dotted line: best baseline; " if data["baseline"].notna().any() else ""
+    return f"dashed line: passes in training; {dotted}bands: lowest to highest seed"
 
 
 loop_table = Pivot(
@@ -64,9 +95,8 @@ loop_table = Pivot(
 )
 loop_figure = LineDrawing(
     title="Scores by passes through the loop", panel=TASK, x="passes",
-    across="passes through the loop", words=partial(place_words, untold=[]), guide=_mark_training,
-    subtitle=lambda _: "dashed line: passes in training; bands: lowest to highest seed",
-    place="number of passes",
+    across="passes through the loop", words=partial(place_words, untold=["task_version"]),
+    guide=_draw_guides, subtitle=_subtitle, place="number of passes",
 )  # fmt: skip
 
 

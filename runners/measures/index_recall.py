@@ -34,7 +34,6 @@ class IndexRecall(TrainedRunner):
     """How many examples are read."""
 
     outcome: ClassVar[str] = "index_recall"
-    tabled: ClassVar[tuple[str, ...]] = ("index_recall", "index_mass")
 
     split: str = "validation"
     examples: int = 32

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from lra.reports.figures.drawing import looks
 from lra.reports.rows import prepare
-from lra.reports.sections.loops import loop_data, section
+from lra.reports.sections.loops import loop_data, loop_figure, section
 from lra.reports.sections.section import PagesPart, TablePart
 from lra.reports.tables.scores import splits
 
@@ -56,3 +57,23 @@ def test_lines_stand_in_the_order_of_passes(some):
     assert texts["softmax", "16 passes"] == "85.0"
     for _, line in figure.data.groupby("model"):
         assert [*line["passes"]] == [1, 4, 16]
+
+
+def test_a_dotted_line_is_at_the_best_baseline_without_oracles(make: SimpleNamespace):
+    place = {"task": "permutations", "length": 64, "causal": True}
+    scores = {"majority": 0.05, "bigram": 0.15, "oracle_rule": 1.0}
+    guessed = [make.baseline(name, score, "", **place) for name, score in scores.items()]
+    rows = prepare(make.frame(*rows_at(make, "softmax", {1: 0.2, 4: 0.6}), *guessed))
+    _, part = section(rows)
+    assert set(part.data["baseline"]) == {0.15}
+    figure = part.draw(part.data, looks(["softmax"]))
+    (axes,) = figure.axes
+    level = [line for line in axes.get_lines() if [*line.get_ydata()] == [15.0, 15.0]]
+    assert len(level) == 1
+    assert axes.get_ylim()[0] < 15
+
+
+def test_no_baseline_gives_no_dotted_line(some):
+    _, part = section(some)
+    assert part.data["baseline"].isna().all()
+    assert "dotted" not in loop_figure.subtitle(part.data)
