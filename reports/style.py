@@ -263,9 +263,9 @@ DEFAULT = ReportStyle()
 
 @cache
 def shipped_families() -> frozenset[str]:
-    """Return the names of the families that come with lra."""
-    files = (resources.files("lra.conf") / "model").iterdir()
-    return frozenset(file.name.removesuffix(".yaml") for file in files)
+    """Return the names of the families, and of the patterns of layers, that come with lra."""
+    folders = (resources.files("lra.conf") / group for group in ("model", "pattern"))
+    return frozenset(f.name.removesuffix(".yaml") for folder in folders for f in folder.iterdir())
 
 
 class StyleInForce:

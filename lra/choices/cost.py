@@ -60,7 +60,7 @@ def print_costs(words: list[str], flags: argparse.Namespace) -> int:
         except ValueError as error:
             if len(runs) == 1:
                 raise
-            names = {"model": run.model, "task": run.task_name}
+            names = {"model": run.model_name, "task": run.task_name}
             refused.append({**names, "reason": " ".join(str(error).split())})
     if flags.json:
         models = [*map(_cost_as_json, counted)]
@@ -145,10 +145,10 @@ def _count_model(
         except (NotImplementedError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(
-                f"the operations of model={run.model} depend on the data, so they cannot be "
+                f"the operations of model={run.model_name} depend on the data, so they cannot be "
                 f"counted: {reason}"
             ) from error
-        yield CountedModel(run.model, run.task_name, tokens, memory, cost)
+        yield CountedModel(run.model_name, run.task_name, tokens, memory, cost)
 
 
 def _cost_as_json(model: CountedModel) -> dict[str, Any]:

@@ -269,7 +269,7 @@ def headline(run: Run, key: str, opening: "Opening") -> str:
             f"needs a pass over the last {window}"
         )
     task = f"{run.task_name} ({run.task.spec.source})"
-    return f"run {key} trained {run.model} on {task} for {run.optim.steps:,} steps; {way}"
+    return f"run {key} trained {run.model_name} on {task} for {run.optim.steps:,} steps; {way}"
 
 
 def pieces(

@@ -49,6 +49,7 @@ from lra.composition.own_options import (
     tree_at,
     without,
 )
+from lra.composition.pattern_name import record
 from lra.composition.placement import is_plain, put
 from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
@@ -212,7 +213,16 @@ class Composer:
                     name = str(word.input_line).partition("=")[2]
                 elif self.files.find(f"{group}/{name}"):
                     continue
-                raise ConfigError(unknown(group, name, existing, way_out=OWN_FILES))
+                way_out = OWN_FILES
+                if group == "model" and name in self.files.names("pattern"):
+                    way_out = f"{name} is a pattern of layers: write +pattern={name}."
+                raise ConfigError(unknown(group, name, existing, way_out=way_out))
+        chosen = {word.key_or_group: str(word.value()) for word in words}
+        if {"pattern", "model"} <= chosen.keys():
+            raise ConfigError(
+                f"model={chosen['model']}: +pattern={chosen['pattern']} already chooses a model; "
+                "omit model=, or set model.layers to change the layers of the pattern"
+            )
         swaps = [word for word in words if self._only_sets_values(word)]
         plain = {word.key_or_group: str(word.value()) for word in swaps}
         everything = [str(word.input_line) for word in words]
@@ -265,9 +275,12 @@ class Composer:
             (source_of(file), reduce(without, deleted, self._read_layer(file))) for file in files
         ]
         chosen = chosen_names([layer for _, layer in layers])
-        tree = self._merge_layers(
-            [merge_trees(layer, self._apply_tables(layer, chosen, s)) for s, layer in layers]
-        )
+        layers = [(s, merge_trees(part, self._apply_tables(part, chosen, s))) for s, part in layers]
+        tree = self._merge_layers([part for _, part in layers])
+        if of_pattern := [(s, part) for s, part in layers if s.startswith("+pattern=")]:
+            name = of_pattern[-1][0].removeprefix("+pattern=")
+            pattern = self._merge_layers([part for _, part in of_pattern])
+            tree = {**tree, "pattern": record(name, pattern)}
         if of_tables:
             before = self._merge_layers([self._read_layer(file) for file in files])
             reduce(partial(put, self.memo), of_tables, before)  # only to refuse unknown keys

@@ -74,6 +74,7 @@ TOP = {
     "published_models": NAMES,
     "deviations": OPTIONS,
     "called": OPTIONS,
+    "pattern": MAPPING,
     "seed": KeyRule(
         f"a whole number from 0 to {LARGEST}",
         lambda value: type(value) is int and 0 <= value <= LARGEST,
@@ -112,6 +113,7 @@ INSIDE = {
     },
     "model.mixer": {"class_path": NAME},
     "model.stack": {"class_path": NAME},
+    "pattern": {"name": NAME, "layers": LAYERS, "depth": ANYTHING, "parts": MAPPING},
     "task": {"name": NAME, "class_path": NAME},
     "hardware": {"name": NAME},
     "optim": {"name": NAME},
@@ -128,7 +130,7 @@ INSIDE = {
 """Keys inside groups that lra reads itself; the class of the group defines all other keys."""
 OPTIONAL = frozenset(
     {"optim.name", "logger.name", "runner.class_path", "runner.section", "published_models"}
-    | {"deviations", "called", "scale", "report.write", "report.style"}
+    | {"deviations", "called", "pattern", "scale", "report.write", "report.style"}
     | {f"model.{key}" for key in ("mixer", "stack", "layers", "layer_options", "backbone", "about")}
 )
 NEEDED = frozenset({*TOP} - OPTIONAL)

@@ -14,6 +14,7 @@ from typing import Any
 from lra.composition.catalogue import names, our_file
 from lra.composition.class_path import locate
 from lra.composition.own_options import TABLES, by_option, matching_options, merge_trees, tree_at
+from lra.composition.pattern_name import name_of
 from lra.composition.task_name import NONE
 from lra.composition.unread_options import without_unread
 from lra.models.idle import defaults
@@ -48,7 +49,7 @@ def marks(config: Mapping[str, Any]) -> dict[str, str]:
     if config.get("protocol", NONE) == NONE:
         return {}
     labels = {"protocol": str(config["protocol"])}
-    name = config["model"]["name"]
+    name = name_of(config)
     if published_name := by_option(config, (config.get("called") or {}).get(name)):
         labels["called"] = published_name
     if name not in config.get("published_models", ()):
@@ -175,7 +176,7 @@ def _describe_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     `configs` are the configurations of all runs with this protocol.
     """
     trained = {name for config in configs for name in config.get("published_models", ())}
-    models = dict.fromkeys(str(config["model"]["name"]) for config in configs)
+    models = dict.fromkeys(map(name_of, configs))
     others = ", ".join(name for name in models if name not in trained)
     if not others:
         return []

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lra.composition.pattern_name import name_of
 from lra.errors import ConfigError, unknown
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.records import DISTURBED, Status
@@ -141,3 +142,8 @@ class Run:
     logger: Logger
     seed: int
     sweep: str
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model in rows: that of its pattern of layers, or else of its family."""
+        return name_of(self.config)

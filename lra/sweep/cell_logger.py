@@ -104,6 +104,7 @@ def model_of(cell: Cell) -> str:
         "described": cell.described,
         "identity": cell.identity,
         "overrides": cell.overrides,
+        "config": cell.config,
     }
     return cell_model_name(described)
 

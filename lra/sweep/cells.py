@@ -13,8 +13,10 @@ import torch
 from lra.composition import protocol
 from lra.composition.class_path import name_plugins
 from lra.composition.compose import bundled_family, core_of, facts, typed
+from lra.composition.pattern_name import pattern_of
 from lra.composition.run import Run
 from lra.conf.processors import SPIN, cpu_quota
+from lra.reports.names import LAYERS
 from lra.runners.isolation.progress import listen, phase
 from lra.runners.measurement.device import set_matmul_precision
 from lra.runners.measurement.gpus import gpus
@@ -131,7 +133,7 @@ def _plan_cell(
     columns = {
         "runner": runner,
         "mode": mode,
-        "model": run.model if kind.models else "baseline",
+        "model": run.model_name if kind.models else "baseline",
         "task": run.task_name,
         "task_version": spec.version,
         "source": spec.source,
@@ -191,8 +193,11 @@ def marks(run: Run) -> dict[str, str]:
         labels["start"] = stored.key
     if "variant" in run.mixer_options:
         labels["variant"] = str(run.mixer_options["variant"])
-    if "layers" in run.mixer_options:
-        labels["layers"] = " + ".join(run.mixer_options["layers"])
+    pattern, changed = pattern_of(run.config)
+    if changed:
+        labels["layers"] = changed
+    elif not pattern and "layers" in run.mixer_options:
+        labels["layers"] = LAYERS.join(run.mixer_options["layers"])
     labels |= protocol.marks(run.config)
     if run.backbone.padding != "masked":
         labels["padding"] = str(run.backbone.padding)

@@ -95,6 +95,9 @@ def identity(
             "matmul_precision": str(hardware.matmul_precision),
             "compile": hardware.compile,
         }
+        # Two patterns may be one model at some depth: each has its runs, under its name.
+        if run.model_name != run.model:
+            shared["pattern"] = run.model_name
         mixer, mixer_changed = memo.of(
             ("mixer", run.model),
             (run.mixer_options, place),

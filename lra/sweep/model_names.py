@@ -5,6 +5,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lra.composition.catalogue import ours
+from lra.composition.pattern_name import pattern_of
 from lra.composition.yaml_text import load
 from lra.reports.labels import RUN_MARKS, labels_of
 from lra.reports.names import FAITHFUL, display_name
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # a sweep asks for names before its first cell, and not for t
 
 AXES = ("length", "mode", "seed", "runner", "schema")
 LABELLED = (
-    "mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source", "runner.rule",
+    "mixer.variant", "mixer.layers", "runner.qk", "runner.source", "runner.rule",
     "runner.learning_rate", "runner.decay", "runner.evaluate_splits", "runner.tuned",
     "runner.transferred",
 )  # fmt: skip
@@ -27,6 +28,8 @@ PLACE = ("task_version", "source", "length")
 """Columns of rows that, with the task, decide the column of a table."""
 TRAININGS = "trainings."
 """Beginning of the options that hold the keys of the trainings that a cell starts from."""
+OTHERS = "mixer.others."
+"""Beginning of the options of other families in some layers."""
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, str]:
@@ -93,7 +96,9 @@ def with_distinct_names(
         fixed_options = _options_of_variants(flat, set_by_hand)
         unnamed = [key for key in keys if not key.startswith(LABELLED) and key not in fixed_options]
         seeds = {cell: _seed_and_schema(cells.get(cell, {}).get("described", {})) for cell in flat}
-        differing = [key for key in unnamed if _differs(key, flat, seeds)]
+        layers = {cell: values.get("mixer.layers") for cell, values in flat.items()}
+        groups = {key: layers if key.startswith(OTHERS) else seeds for key in unnamed}
+        differing = [key for key in unnamed if _differs(key, flat, groups[key])]
         differing = [key for key in differing if not _follows_from_place(key, flat, places)]
         # The key of a training is named only if nothing else differs: options say more to readers.
         differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
@@ -172,7 +177,8 @@ def cell_model_name(cell: Mapping[str, Any]) -> str:
     """Return the name of a cell's model with the options that differ from its YAML file.
 
     The cell alone decides this name, while `with_distinct_names` compares the cells of a report. A
-    family from another package is named by the arguments of the command that set its options.
+    family from another package is named by the arguments of the command that set its options, and
+    so is a pattern, whose name is followed by the layers if they differ.
 
     Args:
         cell: the content of its cell.json.
@@ -190,7 +196,8 @@ def cell_model_name(cell: Mapping[str, Any]) -> str:
         words = [word.partition("=") for word in cell.get("overrides", ())]
         prefix = "model.mixer."
         changed = {k.removeprefix(prefix): v for k, _, v in words if k.startswith(prefix)}
-    return display_name(model, dict(sorted(changed.items())))
+    layers = pattern_of(cell["config"])[1] if cell.get("config") else ""
+    return display_name(model, dict(sorted(changed.items())), [layers] if layers else [])
 
 
 @cache
@@ -217,12 +224,18 @@ def _follows_from_place(
     return all(len(values) == 1 for values in by_place.values())
 
 
-def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, str]) -> bool:
-    """Return whether cells differ in `key`; the key of a training must differ at one seed."""
-    if not key.startswith(TRAININGS):
+def _differs(
+    key: str, flat: Mapping[str, Mapping[str, str]], groups: Mapping[str, str | None]
+) -> bool:
+    """Return whether cells differ in `key`.
+
+    The key of a training must differ at one seed, and an option of another family in cells with the
+    same layers: a label names the layers. These groups are in `groups`, by cell.
+    """
+    if not key.startswith((TRAININGS, OTHERS)):
         return len({values.get(key) for values in flat.values()}) > 1
-    by_seed: dict[str, set[str]] = {}
+    by_group: dict[str | None, set[str]] = {}
     for cell, values in flat.items():
         if key in values:
-            by_seed.setdefault(seeds[cell], set()).add(values[key])
-    return any(len(values) > 1 for values in by_seed.values())
+            by_group.setdefault(groups[cell], set()).add(values[key])
+    return any(len(values) > 1 for values in by_group.values())

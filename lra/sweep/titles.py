@@ -15,7 +15,7 @@ PATHS = {"mixer": "model.mixer", "backbone": "model.backbone", "task.options": "
 """What the beginning of a name in an identity is called on the command line."""
 MACHINE = ("device", "precision", "matmul_precision", "compile")
 """Options of the hardware at the top of an identity."""
-TITLED = ("schema", "mode", "model", "runner.name", "runner.source", "runner.qk",
+TITLED = ("schema", "mode", "model", "pattern", "runner.name", "runner.source", "runner.qk",
           "task.name", "task.options.name")  # fmt: skip
 """Entries of an identity that a title has already, or that mean nothing to people."""
 DERIVED = ("task.data", "task.version", "task.source", "task.vocabulary", "task.classes",

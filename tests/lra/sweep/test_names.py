@@ -50,6 +50,9 @@ NAMES = {
     "seeds share a name": ([_seeded(0), _seeded(1)], ["m", "m"]),
     "what labels name is not named twice": (
         [{"mixer": {"variant": "faithful"}}, {"mixer": LAYERS}], ["m", "m"]),
+    "options of other families are named for equal layers": (
+        [{"mixer": LAYERS}, {"mixer": {**LAYERS, "others": {"o": {"bias": False}}}}],
+        ["m (others.o.bias=True)", "m (others.o.bias=False)"]),
     "a training for each seed, or in some modes, is no difference": (
         [_started(0, "x"), _started(1, "y"), _started(0, None, "random")], ["m", "m", "m"]),
     "other trainings of one seed are": (
