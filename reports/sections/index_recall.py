@@ -76,8 +76,8 @@ def _panel_words(columns: Sequence[str], place: Place) -> tuple[str, str]:
 
 recall_figure = LineDrawing(
     title="Attention that the index recalls", panel=(*TASK, "layer"), x="tokens",
-    across="tokens up to the query (at most)", along=lambda _: ("recall (% of the best choice)", 100.0),
-    words=_panel_words,
+    across="tokens up to the query (at most)", words=_panel_words,
+    along=lambda _: ("recall (% of the best choice)", 100.0),
     subtitle=lambda _: "100%: the index chooses what has the most attention; a point is a mean "
     "over queries with at most so many tokens; bands: lowest to highest seed",
 )  # fmt: skip
