@@ -22,6 +22,7 @@ MEASURED = {
         "families_gated-epyc",
         "families_others-epyc",
         "families_rwkv6-xeon",
+        "families_2026-epyc",
     ),
     True: (
         "families_causal-epyc",
@@ -30,12 +31,13 @@ MEASURED = {
         "families_mesa_causal-xeon",
         "families_others_causal-epyc",
         "families_rwkv6_causal-xeon",
+        "families_2026_causal-epyc",
     ),
     None: ("families_gpu-h100",),
 }
 """Files of rows by kind of measurement: both directions, causal, a GPU (both directions)."""
 LONGEST = {
-    False: ("families_longest-xeon", "families_rwkv6-xeon"),
+    False: ("families_longest-xeon", "families_rwkv6-xeon", "families_2026-epyc"),
     True: (
         "families_longest_causal-xeon",
         "families_short_causal-xeon",

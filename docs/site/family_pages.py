@@ -37,6 +37,7 @@ OTHERS = (
     "grouped_query,lambda_layer,latent_attention,light_conv,lite_transformer,lstm,multi_query,"
     "qrnn,shortformer,talking_heads,transformer_xl"
 )
+OF_2026 = "gated_delta_net2,mamba3,linoss,slots,path,indexed,compressed,rg_lru,short_conv"
 COMMANDS = {
     "families": "lra run -m +experiment=families",
     "families_causal": (
@@ -73,6 +74,11 @@ COMMANDS = {
     "families_others_causal": (
         "lra run -m +experiment=families sweep=families_others_causal runner.direction=causal "
         f"model={OTHERS} runner.lengths=[1024,4096,8192]"
+    ),
+    "families_2026": f"lra run -m +experiment=families sweep=families_2026 model={OF_2026}",
+    "families_2026_causal": (
+        "lra run -m +experiment=families sweep=families_2026_causal runner.direction=causal "
+        f"model={OF_2026} {TO_8192}"
     ),
     "families_train": "lra run -m +experiment=families_train",
     "families_text": (
