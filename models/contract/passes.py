@@ -194,12 +194,12 @@ class Path:
 
     def gradients(
         self, direction: Tensor, x: Tensor | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return <x + mixer(x), direction>, and what it depends on: the input and parameters."""
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return y, <x + y, direction> and what it depends on: the input x and parameters."""
         x = self.x.clone().requires_grad_() if x is None else x
         learnt = {n: p for n, p in self.mixer.named_parameters() if p.requires_grad}
-        total = ((x + self.run(x)) * direction.to(x)).sum()
-        return total, {"the input": x, **learnt}
+        y = self.run(x)
+        return y, ((x + y) * direction.to(x)).sum(), {"the input": x, **learnt}
 
     def agree(
         self, what: str, seen: Tensor, wanted: Tensor, tolerance: float | None = None

@@ -96,6 +96,8 @@ def _gated(path: Path, y: Tensor) -> Iterator[Result]:
 def ignores_other_rows(path: Path) -> Iterator[Result]:
     """A row's result depends neither on other rows nor on its place among them."""
     rows, y = len(path.x), path.y
+    if rows == 1:
+        return
     row = path.source.randrange(rows)
     loud, keep = path.case.noise(path.x).to(path.x), path.real[row]
     loud[row] = path.x[row]
@@ -188,7 +190,7 @@ def sees_what_masks_leave(path: Path) -> Iterator[Result]:
     yield path.case.agree(f"gradients of tokens {what}", *pair, limit)
     moved = path.traits.reach is not None and not {"holes", "front"}.isdisjoint(path.masks)
     if path.facts and not (path.draws or path.chooses or moved):  # segments may count real tokens
-        blind, again = [*_blind(path, query, seen & own)], _real_tokens(path)
+        blind, again = [*_blind(path, query, seen & own, gradient)], _real_tokens(path)
         # A token at one place of a block may read nothing, and padding moves blocks.
         if blind and [*_blind(path, again, may[every, again] & path.real[every, again][:, None])]:
             yield from blind
@@ -211,21 +213,28 @@ def _gradient_of(
     return torch.autograd.grad(total, x, materialize_grads=True)[0]
 
 
-def _blind(path: Path, query: Tensor, seen: Tensor) -> Iterator[Result]:
+def _blind(
+    path: Path, query: Tensor, seen: Tensor, gradient: Tensor | None = None
+) -> Iterator[Result]:
     """Find a token that a query reads without masks, and under one that leaves it for no input.
 
     Args:
         path: The call under the mask.
         query: The token of each row that reads.
         seen: What it may read under the mask.
+        gradient: That of `_gradient_of` under the mask, where it is known.
     """
     place, lost = torch.arange(path.x.shape[1], device=query.device), seen
     # Weights of a single input may be 0, as those of ReLU.
     for salt in (None, *range(OTHER, OTHER + INPUTS)):
-        plain, read = (
-            _gradient_of(path, query, facts, salt).abs().amax(-1) > 0 for facts in ({}, path.facts)
-        )
-        here = seen & plain & ~read & (place != query[:, None])  # not all attend to themselves
+        if gradient is None or salt is not None:
+            gradient = _gradient_of(path, query, path.facts, salt)
+        read = gradient.abs().amax(-1) > 0
+        unread = seen & ~read & (place != query[:, None])  # not all attend to themselves
+        if not bool((lost & unread).any()):
+            return
+        plain = _gradient_of(path, query, {}, salt).abs().amax(-1) > 0
+        here = unread & plain
         if "prefix" in path.facts and path.traits.causal:  # which opens later tokens
             opened = seen & (place > query[:, None]) & ~plain
             here |= opened & ~(opened & read).any(1, keepdim=True)
@@ -246,21 +255,19 @@ def gradients_are_derivatives(path: Path) -> Iterator[Result]:
         return
     direction = path.case.input(path.call.length, rows=path.call.rows, salt=3)
     direction = direction * (path.real & path.steady)[..., None]
-    total, moved = path.gradients(direction)
+    y, total, moved = path.gradients(direction)
     parts = [*moved.values()]
     first = torch.autograd.grad(total, parts, retain_graph=True, materialize_grads=True)
-    again = torch.autograd.grad(total, parts, materialize_grads=True)
+    again = torch.autograd.grad(total, parts, retain_graph=True, materialize_grads=True)
     found = dict(zip(moved, first, strict=True))
     for (name, here), there in zip(found.items(), again, strict=True):
         yield Result(bool(here.isfinite().all()), f"gradient of {name} is not finite")
         yield path.agree(f"gradient of {name} by a second backward pass", there, here)
-    if path.call.strides != "contiguous":
+    if path.call.strides != "contiguous" and y.requires_grad:
         x = moved["the input"]
-        y = path.run(x)
-        if y.requires_grad:
-            spread = torch.autograd.grad(y.sum(), x, retain_graph=True)[0]
-            written = torch.autograd.grad(y, x, torch.ones_like(y))[0]
-            yield path.agree("gradient of a sum, whose strides are 0", spread, written)
+        spread = torch.autograd.grad(y.sum(), x, retain_graph=True)[0]
+        written = torch.autograd.grad(y, x, torch.ones_like(y))[0]
+        yield path.agree("gradient of a sum, whose strides are 0", spread, written)
     if path.exact and not path.traits.surrogate_gradient:
         yield _slope(path, direction, moved, found)
     few = not path.exact and path.call.length < FEW
@@ -278,7 +285,7 @@ def _slope(
     def compare(what: str, names: Iterable[str]) -> Result:
         parts = [(moved[name], known[name]) for name in names]
         return compare_slope(
-            what, parts, lambda: path.gradients(direction, moved["the input"])[0], path.call.seed
+            what, parts, lambda: path.gradients(direction, moved["the input"])[1], path.call.seed
         )
 
     found = compare("all at once", moved)
@@ -293,7 +300,7 @@ def _slope(
 
 def _as_forward(path: Path, direction: Tensor, found: Mapping[str, Tensor]) -> Iterator[Result]:
     """Compare gradients with those of `forward` in evaluation."""
-    total, moved = path.plain.gradients(direction)
+    _, total, moved = path.plain.gradients(direction)
     wanted = torch.autograd.grad(total, [*moved.values()], materialize_grads=True)
     half, limit = path.call.precision in HALF, SLOPE_TOLERANCE[path.call.precision]
     largest = max(_size(each, half) for each in wanted)
@@ -320,7 +327,7 @@ def _frozen(path: Path, direction: Tensor, found: Mapping[str, Tensor]) -> Itera
         try:
             for name in frozen:
                 learnt[name].requires_grad_(False)
-            total, moved = path.gradients(direction, None if needed else path.x.clone())
+            _, total, moved = path.gradients(direction, None if needed else path.x.clone())
             moved = {name: each for name, each in moved.items() if each.requires_grad}
             if not total.requires_grad:
                 continue
