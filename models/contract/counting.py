@@ -99,7 +99,7 @@ def operations_of(func: Any, args: Any, kwargs: Any, made: Any) -> int:
     return int(formula(*args, **kwargs, out_val=made)) if formula else 0
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class EagerDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that PyTorch calls without its compiler's guard, which takes as long."""
 
     @classmethod
@@ -107,7 +107,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
 
-class OperationCounter(_Counter):  # type: ignore[no-untyped-call]
+class OperationCounter(EagerDispatch):  # type: ignore[no-untyped-call]
     """Counts in `operations` like torch's `FlopCounterMode` (multiply-add = 2), and `calls`.
 
     That one also keeps a table by module and asks of every call anew whether it is composite,
@@ -151,7 +151,7 @@ def count_operations(run: Callable[[], object]) -> int:
     return int(counter.operations)
 
 
-class ElementCounter(_Counter):  # type: ignore[no-untyped-call]
+class ElementCounter(EagerDispatch):  # type: ignore[no-untyped-call]
     """Counts the numbers that operators write while the context is open, without views.
 
     This is the work beside products: masks, exponentials, sorts. What a fused kernel holds inside

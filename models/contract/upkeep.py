@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lra.models.contract.case import (
     ROWS,
@@ -20,6 +19,7 @@ from lra.models.contract.case import (
     traits_of,
     worst,
 )
+from lra.models.contract.counting import EagerDispatch
 from lra.models.contract.form import TRAINED
 from lra.models.contract.guards import weights_of
 from lra.models.contract.learning import pass_of
@@ -34,7 +34,7 @@ WARM = 3
 """Calls until every cache is filled."""
 
 
-class TensorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class TensorWatch(EagerDispatch):  # type: ignore[no-untyped-call]
     """Remembers, weakly, every tensor that operators make."""
 
     def __init__(self) -> None:
