@@ -8,7 +8,7 @@ import torch
 from lra import conf
 from lra.composition.compose import mixer_factory
 from lra.composition.yaml_text import load
-from lra.models.contract import CHECKS, costs, verify
+from lra.models.contract import CHECKS, costs, methods, verify
 from lra.models.contract.case import Case
 from lra.models.contract.suite import direction
 from lra.models.mixer import INSIDE, SCORED, Layout, Positions, Unsupported
@@ -69,6 +69,8 @@ def test_mixer_keeps_the_contract(family, device, monkeypatch):
     monkeypatch.setattr(costs, "LENGTHS", tuple(each // share for each in costs.LENGTHS))
     further = tuple(each // share for each in costs.FURTHER_LENGTHS)
     monkeypatch.setattr(costs, "FURTHER_LENGTHS", (*further, costs.FURTHER_LENGTHS[-1]))
+    if family in TOKEN_BY_TOKEN:
+        monkeypatch.setattr(methods, "LENGTH", methods.LENGTH // share)
     few, inside = encodings(family), Case.inside
     monkeypatch.setattr(
         Case, "inside", lambda case, traits: [each for each in inside(case, traits) if each in few]
