@@ -6,6 +6,7 @@ The message of a failure names its call, and one line repeats it:
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
@@ -216,6 +217,40 @@ def calls_of(case: Case) -> list[Call]:
             )
         )
     return calls
+
+
+@lru_cache(maxsize=16)
+def fewer_calls_of(case: Case) -> list[Call]:
+    """Return the drawn calls that are needed for pairs of settings, with entry and mode as two."""
+    held, fewer = Counter[tuple[Any, ...]](), []
+    for call in calls_of(case):
+        pairs = [*combinations(_settings(call), 2)]
+        if any(held[pair] < max(times for _, _, times in pair) for pair in pairs):
+            fewer.append(call)
+            held.update(pairs)
+    return fewer
+
+
+def _settings(call: Call) -> list[tuple[str, Any, int]]:
+    """Return the settings of a call by name, and how often each pair with one of them has to come.
+
+    As often as in `NUMBERS` for precisions, in any case once.
+    """
+    low = ("float32", "bfloat16", "autocast")
+    numbers = call.precision if call.precision in low else "exact", call.gradient
+    settings = {
+        "entry": call.entry,
+        "mode": (call.training, call.dropout),
+        "mask": call.mask,
+        "rows": call.rows,
+        "length": next((n for n, (_, high) in BANDS.items() if call.length <= high), "longest"),
+        "positions": call.positions,
+        "numbers": numbers,
+        "strides": call.strides,
+        "site": call.site,
+    }
+    times = max(NUMBERS.count(numbers), 1)
+    return [(name, each, times if name == "numbers" else 1) for name, each in settings.items()]
 
 
 def possible(call: Call) -> bool:
