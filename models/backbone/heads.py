@@ -123,6 +123,20 @@ def judge(
     return flat.view_as(target), None if training else logits.argmax(dim=-1) == target
 
 
+def placed(
+    values: Float[Tensor, " n"] | Bool[Tensor, " n"],
+    asked: Int[Tensor, " n"] | None,
+    target: Int[Tensor, "*items"],
+) -> Float[Tensor, "*items"] | Bool[Tensor, "*items"]:
+    """Return `values` at the items `asked` of the flattened target, and zeros (False) elsewhere.
+
+    None: `values` has all items.
+    """
+    if asked is not None:
+        values = values.new_zeros(target.numel()).index_copy(0, asked, values)
+    return values.view_as(target)
+
+
 class Classifier(nn.Module):
     """Linear maps with an activation between them; Xavier-uniform weights, zero biases.
 
@@ -189,13 +203,22 @@ class TokenHead(nn.Module, ABC):
         """
 
     def judge(
-        self, x: Float[Tensor, "b l d"], target: Int[Tensor, "b l"], smoothing: float = 0.0
+        self,
+        x: Float[Tensor, "b l d"],
+        target: Int[Tensor, "b l"],
+        smoothing: float = 0.0,
+        asked: Int[Tensor, " n"] | None = None,
     ) -> tuple[Float[Tensor, "b l"], Bool[Tensor, "b l"] | None]:
-        """Return the same as `judge_piece`, for all positions of all rows.
+        """Return the same as `judge_piece` at the positions `asked`, and 0 and False elsewhere.
 
-        With several pieces, backward computes each piece again instead of storing its logits.
+        `asked` numbers the positions of all rows one after another; None: all positions. With
+        several pieces, backward computes each piece again instead of storing its logits.
         """
         flat, targets = x.flatten(0, 1), target.flatten()
+        # Dropout draws a number for each position, so that the draws do not depend on `asked`.
+        drops = self.training and self.dropout > 0
+        if asked is not None and not drops:
+            flat, targets = flat.index_select(0, asked), targets[asked]
         if len(targets) <= self.piece():
             judged = [self.judge_piece(flat, targets, smoothing)]
         else:
@@ -211,9 +234,12 @@ class TokenHead(nn.Module, ABC):
                     torch.split(flat, self.piece()), torch.split(targets, self.piece()), strict=True
                 )
             ]
-        nll = torch.cat([likelihoods for likelihoods, _ in judged]).view_as(target)
+        nll = torch.cat([likelihoods for likelihoods, _ in judged])
+        if asked is not None and drops:
+            nll = nll.index_select(0, asked)
         hits = [correct for _, correct in judged if correct is not None]
-        return nll, torch.cat(hits).view_as(target) if hits else None
+        hit = placed(torch.cat(hits), asked, target) if hits else None
+        return placed(nll, asked, target), hit
 
 
 class LanguageHead(TokenHead):
@@ -326,6 +352,27 @@ class AdaptiveHead(TokenHead):
         """Return log-probabilities of all c ids; use it only for small batches, to save memory."""
         log_probabilities: Tensor = self.groups.log_prob(x.flatten(0, -2))
         return log_probabilities.view(*x.shape[:-1], -1)
+
+    def judge(
+        self,
+        x: Float[Tensor, "b l d"],
+        target: Int[Tensor, "b l"],
+        smoothing: float = 0.0,
+        asked: Int[Tensor, " n"] | None = None,
+    ) -> tuple[Float[Tensor, "b l"], Bool[Tensor, "b l"] | None]:
+        """Return the same as the base class.
+
+        PyTorch's module skips groups without a target, and the optimiser skips weights without a
+        gradient. A group whose targets are all outside `asked` gets zeros as gradients, as it does
+        from losses of weight 0.
+        """
+        nll, hit = super().judge(x, target, smoothing, asked)
+        if asked is not None:
+            edges = pairwise(self.groups.cutoffs)
+            for tail, (first, end) in zip(self.groups.tail, edges, strict=True):
+                if bool(((target >= first) & (target < end)).any()):
+                    nll = nll + tail(x.flatten(0, 1)[:0]).sum()
+        return nll, hit
 
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float

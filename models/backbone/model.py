@@ -50,6 +50,7 @@ from lra.models.backbone.heads import (
     TokenHead,
     interact,
     judge,
+    placed,
     pool,
 )
 from lra.models.backbone.layers import layer_config
@@ -102,9 +103,10 @@ class Outcome(NamedTuple):
     """The evaluation of each item of a batch, from which the loss and all metrics are computed."""
 
     nll: Float[Tensor, "b *l"]
-    """Negative log-likelihood in nats, shaped like the target."""
+    """Negative log-likelihood in nats, shaped like the target; 0 at items that are not asked."""
     hit: Bool[Tensor, "b *l"] | None
-    """Whether the prediction is correct; None in training mode."""
+    """Whether the prediction is correct, False at items that are not asked; None in training
+    mode."""
     state: State
     """The state after the batch; None if none was given."""
     penalties: Mapping[str, Tensor]
@@ -384,20 +386,28 @@ class Backbone(nn.Module):
         label_smoothing: float = 0.0,
         *,
         layout: Layout = placing.PLAIN,
+        asked: Int[Tensor, " n"] | None = None,
     ) -> Outcome:
         """Return the negative log-likelihood and correctness of each item, state and penalties.
 
         `target` has the class of each example, or the answer at each position: for language models
         this is the next token, to which the task shifts the text. `label_smoothing` is the share of
-        its probability that is spread over all classes. Other arguments are as in `predict`.
+        its probability that is spread over all classes. `asked` numbers the items that count in the
+        flattened target; the others never reach the head, and have loss 0 and no hit. None: all
+        items count. Other arguments are as in `predict`.
         """
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         hit: Tensor | None
         if isinstance(self.head, TokenHead):
-            nll, hit = self.head.judge(flow.x, target, label_smoothing)
+            nll, hit = self.head.judge(flow.x, target, label_smoothing, asked)
         else:
-            logits = self.classify(flow.x, keep, tokens.shape[1])
-            nll, hit = judge(logits, target, label_smoothing, training=self.training)
+            logits = self.classify(flow.x, keep, tokens.shape[1], asked)
+            items = target if asked is None else target[asked]
+            nll, hit = judge(logits, items, label_smoothing, training=self.training)
+            nll, hit = (
+                placed(nll, asked, target),
+                None if hit is None else placed(hit, asked, target),
+            )
         for part in self.penalised:
             for name, value in part.penalties().items():
                 flow = flow.add_penalty(name, value)
@@ -515,10 +525,12 @@ class Backbone(nn.Module):
         x: Float[Tensor, "n placed d"],
         keep: Bool[Tensor, "b p l"] | None,
         parts: int,
-    ) -> Float[Tensor, "b c"]:
+        asked: Int[Tensor, " k"] | None = None,
+    ) -> Float[Tensor, "_ c"]:
         """Return the logits of each example: pool each sequence, join pairs, and apply the head.
 
-        `x` is the output of the stack, with p = `parts` rows for each example.
+        `x` is the output of the stack, with p = `parts` rows for each example. With `asked`, only
+        these examples reach the head.
         """
         real = None
         if self.config.pooling not in READ_FIRST:
@@ -529,7 +541,7 @@ class Backbone(nn.Module):
             joined = interact(features, self.config.interaction)
         else:
             joined = features.squeeze(1)
-        return cast(Tensor, self.head(joined))
+        return cast(Tensor, self.head(joined if asked is None else joined[asked]))
 
     def _find_real_outputs(
         self, keep: Bool[Tensor, "b p l"] | None, x: Float[Tensor, "n placed d"]

@@ -147,7 +147,8 @@ def _gate_gradients(
     # An example with a pair of sequences has two rows, which share the gates.
     by_row = {layer: gate.repeat_interleave(parts, 0) for layer, gate in gates.items()}
     with torch.enable_grad(), gate_heads(layers, by_row):
-        nll = model(batch.tokens, batch.target, batch.keep, layout=batch.layout).nll
+        asked = None if batch.weight is None else batch.weight.flatten().nonzero().squeeze(1)
+        nll = model(batch.tokens, batch.target, batch.keep, layout=batch.layout, asked=asked).nll
         weight = torch.ones_like(nll) if batch.weight is None else batch.weight.to(nll)
         losses, counts = (nll * weight).reshape(rows, -1), weight.reshape(rows, -1)
         loss = (losses.sum(1) / counts.sum(1).clamp_min(1e-30)).sum()

@@ -34,7 +34,7 @@ from lra.runners.records import Diverged, Interrupted, Measurement
 from lra.runners.runner import Passes, Work
 from lra.runners.training.data_check import check_streams
 from lra.runners.training.evaluate import SplitScores, evaluate, score_rows
-from lra.runners.training.prefetch import to_device
+from lra.runners.training.prefetch import asked_of, to_device
 from lra.runners.training.recurrent_state import RecurrentStates, remembered_tokens
 from lra.runners.training.stopping import stop_signal
 from lra.tasks.task import SPLITS, Batch, Kind, Task, WindowedTask
@@ -238,7 +238,8 @@ def mean_loss(outcome: Outcome, batch: Batch) -> Tensor:
     """Return the mean loss of the tokens that count, in nats."""
     if batch.weight is None:
         return outcome.nll.mean()
-    return (outcome.nll * batch.weight).sum() / batch.weight.sum()
+    total = batch.weight.sum()
+    return (outcome.nll * batch.weight).sum() / total.where(total != 0, 1.0)
 
 
 def gradient_scales(
@@ -256,7 +257,13 @@ def gradient_scales(
         moved = to_device(batch, device)
         streams.begin(moved.reset)
         with autocast(hardware):
-            outcome = model(moved.tokens, moved.target, moved.keep, streams.rows_of(slice(0, rows)))
+            outcome = model(
+                moved.tokens,
+                moved.target,
+                moved.keep,
+                streams.rows_of(slice(0, rows)),
+                asked=asked_of(batch, device),
+            )
             loss = mean_loss(outcome, moved)
         for square, gradient in zip(squares, _take_gradients(loss, weights), strict=True):
             square.add_(gradient**2)

@@ -15,16 +15,16 @@ attention, every k-th layer); Sun et al. 2020, arXiv:2004.02984 (attention by KL
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lra.conf.choices import by_name
 from lra.models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
-from lra.models.backbone.heads import TokenHead
+from lra.models.backbone.heads import TokenHead, placed
 from lra.models.backbone.model import Backbone, Outcome
 from lra.models.backbone.placing import PLAIN
 from lra.models.backbone.stack import Stack
@@ -107,8 +107,11 @@ class Distillation:
         label_smoothing: float = 0.0,
         *,
         layout: Layout = PLAIN,
+        asked: Int[Tensor, " n"] | None = None,
     ) -> Outcome:
         """Return the outcome of the student with the loss and penalties of the module's formula.
+
+        Only the items `asked` reach the heads: see `Backbone.forward`.
 
         Raises:
             Unsupported: There is a state that continues from window to window.
@@ -121,14 +124,15 @@ class Distillation:
             )
         # self.cores is [of the student, of the teacher], or empty without an attention term
         with _record_pass(self.teacher, self.cores[1:]) as theirs, torch.no_grad():
-            self.teacher(tokens, target, keep, layout=layout)
-            taught = theirs.logits(keep, tokens.shape[1])
+            self.teacher(tokens, target, keep, layout=layout, asked=asked)
+            taught = theirs.logits(keep, tokens.shape[1], asked)
         with _record_pass(self.student, self.cores[:1]) as ours:
-            outcome = cast(
-                Outcome, self.student(tokens, target, keep, None, label_smoothing, layout=layout)
+            outcome: Outcome = self.student(
+                tokens, target, keep, None, label_smoothing, layout=layout, asked=asked
             )
-            logits = ours.logits(keep, tokens.shape[1])
+            logits = ours.logits(keep, tokens.shape[1], asked)
         soft = divergence(taught, logits, self.loss.temperature)
+        soft = placed(soft.flatten(), asked, target)
         nll = (1 - self.loss.share) * outcome.nll + self.loss.share * soft
         penalties = dict(outcome.penalties)
         real = None if keep is None else keep.flatten(0, 1)
@@ -251,13 +255,22 @@ class _PassRecord:
         self.calls: dict[int, CoreCall] = {}
         self.out: Tensor | None = None
 
-    def logits(self, keep: Bool[Tensor, "b p l"] | None, parts: int) -> Float[Tensor, "b *l c"]:
-        """Return the logits of the recorded pass; `parts` is the number p of sequences."""
+    def logits(
+        self,
+        keep: Bool[Tensor, "b p l"] | None,
+        parts: int,
+        asked: Int[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "*items c"]:
+        """Return the logits of the recorded pass, [b l c] or [b c], or [n c] of the items `asked`.
+
+        `parts` is the number p of sequences.
+        """
         assert self.out is not None, "the model has not run yet"
         if isinstance(self.model.head, TokenHead):
-            logits: Tensor = self.model.head(self.out)
+            read = self.out if asked is None else self.out.flatten(0, 1).index_select(0, asked)
+            logits: Tensor = self.model.head(read)
             return logits
-        return self.model.classify(self.out, keep, parts)
+        return self.model.classify(self.out, keep, parts, asked)
 
 
 @contextmanager

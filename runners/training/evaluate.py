@@ -16,7 +16,7 @@ from lra.runners.isolation.progress import so_far
 from lra.runners.metrics import METRICS
 from lra.runners.records import Measurement, Outcomes
 from lra.runners.training.parallel.ranks import Ranks
-from lra.runners.training.prefetch import first_of, masks_of, rows_of, to_device
+from lra.runners.training.prefetch import asked_of, first_of, masks_of, rows_of, to_device
 from lra.runners.training.recurrent_state import initial_state, remembered_tokens
 from lra.tasks.task import Batch, Derives, Kind, Tally, Task, remarks_of
 
@@ -94,7 +94,10 @@ def evaluate(
                 memory = remembered_tokens(model.config, task, training=False)
                 state = initial_state(model, len(part.tokens), memory)
             layout = masks_of(moved)
-            outcome = model(moved.tokens, moved.target, moved.keep, state, layout=layout)
+            asked = asked_of(part, device)
+            outcome = model(
+                moved.tokens, moved.target, moved.keep, state, layout=layout, asked=asked
+            )
             state = detach(outcome.state)
             assert outcome.hit is not None, "outside training, a head must return which are correct"
             nll = outcome.nll.detach()

@@ -46,7 +46,13 @@ from lra.runners.training.parallel.gradients import PartLoss, shard
 from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.parallel.shards import gather_tree
 from lra.runners.training.parallel.state import Together, rank_seed, restore_random
-from lra.runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
+from lra.runners.training.prefetch import (
+    BatchPosition,
+    Prefetch,
+    asked_of,
+    rows_of,
+    to_device,
+)
 from lra.runners.training.recurrent_state import RecurrentStates, remembered_tokens
 from lra.runners.training.resume import must_agree, resumable_state
 from lra.runners.training.stages import TrainingStage, TrainingStages, check_batch_parts
@@ -277,10 +283,13 @@ class Trainer:
         rate_factor = self.config.stretch(batch.tokens.shape[-1], self.window)
         self.updates.begin(self.step, stage.learning_rate_scale * rate_factor, stage.only)
         all_rows, updates_now = batch.target.shape[0], stage.moves(self.step)
-        total_weight = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
-        batch = to_device(self.ranks.part_of(batch), self.device)
-        if isinstance(total_weight, Tensor):
-            total_weight = total_weight.to(self.device)
+        total_weight: Tensor | float = float(batch.target.numel())
+        if batch.weight is not None:
+            total_weight = batch.weight.sum()
+            # A batch that asks nothing has loss 0 and gradients 0.
+            total_weight = total_weight.where(total_weight != 0, 1.0).to(self.device)
+        part = self.ranks.part_of(batch)
+        batch = to_device(part, self.device)
         rows = batch.target.shape[0]
         micro = stage.micro_batch_size or rows
         loss = torch.zeros((), device=self.device)
@@ -296,7 +305,8 @@ class Trainer:
                     row_share = micro_batch.target.shape[0] / all_rows
                     call = self.part_loss if self.together is None else self.together.call
                     before = self.streams.rows_of(micro_rows)
-                    part_loss, state = call(micro_batch, before, total_weight, row_share)
+                    asked = asked_of(rows_of(part, micro_rows), self.device)
+                    part_loss, state = call(micro_batch, asked, before, total_weight, row_share)
                 loss = loss + part_loss.detach()
                 if last and self.together is not None:
                     enclosed = self.together.enclosed if updates_now else None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from lra.models.mixer import Layout
@@ -132,6 +132,16 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 def masks_of(batch: Batch) -> Layout:
     """Return the fields of a batch that restrict which tokens attend to each other."""
     return Layout(document=batch.document, prefix=batch.prefix, order=batch.order)
+
+
+def asked_of(batch: Batch, device: torch.device) -> Int[Tensor, " n"] | None:
+    """Return the items of a batch whose weight is not 0, as numbers in the flattened target.
+
+    None: all items. If the batch is on the CPU, nothing waits for `device`, which gets the result.
+    """
+    if batch.weight is None or bool(batch.weight.all()):
+        return None
+    return batch.weight.flatten().nonzero().squeeze(1).to(device, non_blocking=True)
 
 
 def rows_of(batch: Batch, rows: slice | Bool[Tensor, " b"]) -> Batch:

@@ -48,11 +48,25 @@ class PartLoss(nn.Module):
         self.judged = [judged]  # in a list, so that a module is not registered twice
 
     def forward(
-        self, part: Batch, state: State, total: Tensor | float, share: float
+        self,
+        part: Batch,
+        asked: Tensor | None,
+        state: State,
+        total: Tensor | float,
+        share: float,
     ) -> tuple[Tensor, State]:
-        """Return the loss of the rows `part` (see `objective`), and their state afterwards."""
+        """Return the loss of the rows `part` (see `objective`), and their state afterwards.
+
+        `asked` numbers the items that have a weight (see `asked_of`).
+        """
         outcome = self.judged[0](
-            part.tokens, part.target, part.keep, state, self.label_smoothing, layout=masks_of(part)
+            part.tokens,
+            part.target,
+            part.keep,
+            state,
+            self.label_smoothing,
+            layout=masks_of(part),
+            asked=asked,
         )
         for name, value in outcome.penalties.items():
             self.penalties[name] = self.penalties.get(name, 0) + share * value.detach()

@@ -107,7 +107,7 @@ class Copies(torch.nn.Module):
     traits = ()
     seed_remark = ""
 
-    def forward(self, tokens, target, keep, state, *, layout):
+    def forward(self, tokens, target, keep, state, *, layout, asked):
         from lra.models.backbone.model import Outcome
 
         hit = torch.ones_like(target, dtype=torch.bool)

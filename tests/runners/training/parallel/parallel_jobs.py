@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,10 @@ from lra.runners.records import Measurement, Outcomes
 from lra.runners.training.config import Keep, TrainConfig
 from lra.runners.training.loop import Trainer
 from lra.runners.training.optim import OptimConfig
+from lra.tasks.data.tokens import tally
 from lra.tasks.language import characters
 from lra.tasks.language.base import Regime
-from lra.tasks.task import Batch, Task
+from lra.tasks.task import Batch, Kind, Tally, Task
 from tests.runners.tiny_task import Tiny, model as classifier
 
 LENGTH, MEMORY = 16, 24
@@ -50,6 +51,32 @@ class Weighted(Tiny):
         """Yield weighted batches."""
         for batch in super().batches(split, **options):
             yield batch._replace(weight=(batch.index % 5 + 1).double())
+
+
+class Rare(Tiny):
+    """Few examples count: often no example of a process does."""
+
+    def batches(self, split: str, **options: Any) -> Iterator[Batch]:
+        """Yield weighted batches."""
+        for batch in super().batches(split, **options):
+            yield batch._replace(weight=(batch.index % 4 == 0).double())
+
+
+class RareTokens(Tiny):
+    """A language task that asks one position of few rows; batches may ask nothing."""
+
+    spec = replace(Tiny.spec, kind=Kind.language_modelling, vocabulary=27, classes=27, padded=False)
+
+    def batches(self, split: str, **options: Any) -> Iterator[Batch]:
+        """Yield weighted batches of tokens, each of which is its answer."""
+        for batch in super().batches(split, **options):
+            tokens, weight = batch.tokens[:, 0], torch.zeros(batch.tokens[:, 0].shape)
+            weight[:, 5] = (batch.index % 4 == 0).float()
+            yield batch._replace(target=tokens, keep=None, weight=weight.double())
+
+    def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
+        """Sum over the tokens that count."""
+        return tally(nll, hit, batch, {})
 
 
 def streams() -> Task:
@@ -102,6 +129,11 @@ MODELS: dict[str, Callable[[], Backbone]] = {
     "remembering": partial(
         language_model, SoftmaxAttention, positions=Positions.none, tied_embeddings=True
     ),
+    "token model": partial(language_model, SoftmaxAttention, positions=Positions.none),
+    "adaptive": partial(
+        language_model, SoftmaxAttention, positions=Positions.none, tied_embeddings=False,
+        softmax="adaptive", softmax_cutoffs=[4],
+    ),
     "reversible": partial(language_model, LinearAttention, residual=Residual.reversible,
                           positions=Positions.none),
     "recomputing": partial(language_model, SoftmaxAttention, activation_checkpointing=True,
@@ -110,6 +142,8 @@ MODELS: dict[str, Callable[[], Backbone]] = {
 TASKS: dict[str, Callable[[], Task]] = {
     "tiny": Tiny,
     "weighted": Weighted,
+    "rare": Rare,
+    "rare tokens": RareTokens,
     "streams": streams,
 }
 CURVE = {"train_loss", "accuracy", "loss"}

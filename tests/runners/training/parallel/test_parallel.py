@@ -24,6 +24,14 @@ KINDS = {
     "weight left out, in parts": Asked(
         model="choosy", optim={"batch_size": 4, "micro_batch_size": 1, "weight_decay": 0.3}
     ),
+    "few asked": Asked(task="rare", optim={"batch_size": 4}),
+    "few tokens asked": Asked("token model", "rare tokens", optim={"batch_size": 4}),
+    "few tokens asked, in parts": Asked(
+        "token model", "rare tokens", optim={"batch_size": 4, "micro_batch_size": 1}
+    ),
+    "few tokens asked, adaptive": Asked(
+        "adaptive", "rare tokens", optim={"batch_size": 4, "weight_decay": 0.3}
+    ),
     "redrawn": Asked(model="redrawn"),
     "streams": Asked("remembering", "streams", optim={"batch_size": 3}, config={"keep": "last"}),
     "reversible": Asked("reversible", "streams", optim={"batch_size": 2}, config={"keep": "last"}),
@@ -32,7 +40,7 @@ KINDS = {
 }
 EVEN = {
     name: replace(KINDS[name], optim={**KINDS[name].optim, "batch_size": 4})
-    for name in ("redrawn", "streams", "recomputed", "accumulated")
+    for name in ("redrawn", "streams", "recomputed", "accumulated", "few tokens asked")
 } | {
     f"{optimiser}, averaged": Asked(
         optim={"optimiser": optimiser, "batch_size": 4, "ema_decay": 0.9, "weight_decay": 0.1}
