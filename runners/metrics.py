@@ -158,6 +158,8 @@ METRICS: dict[str, Metric] = {
         "for batches", most=1e12),
     "train_time": _metric("s", False, "wall-clock time of all training steps; evaluations are "
         "excluded", least=0.0),
+    "steps_to_target": _metric("1", False, "training steps until a validation reached "
+        "runner.stop_at (label threshold); a run that never reached it has a reason instead"),
     "examples_seen": _metric("1", None, "number of training examples that were used"),
     "tokens_seen": _metric("token", None, "number of tokens in the training windows of all stages"),
     "tokens_per_second_per_device": _metric("token/s", True, "tokens_per_second, divided by the "

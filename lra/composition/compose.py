@@ -377,6 +377,7 @@ def _check_training(
     if isinstance(runner, TrainConfig):
         try:
             TrainingStages(runner.stages, optim).check_windows(task)
+            runner.check_scores(task, prepared=False)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lra.runners.runner import Runner
     from lra.runners.storage.index import CellSummary, Failure
 
-PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
+PARTS = frozenset({"reference", "factor", "measure", "peer", "budget", "threshold"})
 """A row with one of these labels is part of a result: if it fails, the run has other numbers."""
 
 

@@ -25,9 +25,9 @@ _DESCRIBING = frozenset({
     *RUN_MARKS, "answers", "context_step", "deviations", "disturbed", "drawn", "examples", "items",
     "keeps", "kernel", "keys", "layers", "mixer.kernel", "mixer.orthogonal", "option", "padding",
     "percentile", "reference", "regime", "sentence", "sequences", "split", "stages", "start",
-    "target", "targets", "tokenizer", "tokens", "trained_tokens", "unwatched", "variant", "version",
-    "weights", "windows", "tuned", "transferred", "study", "trial", "search", "search_name", "rung",
-    "options", "metric", "better", "words", "marks",
+    "stop_at", "target", "targets", "threshold", "tokenizer", "tokens", "trained_tokens",
+    "unwatched", "variant", "version", "weights", "windows", "tuned", "transferred", "study",
+    "trial", "search", "search_name", "rung", "options", "metric", "better", "words", "marks",
 })  # fmt: skip
 """Labels that are no part of a key: they describe a row, or the key has them in another form."""
 

@@ -1,4 +1,4 @@
-"""Show further results of trainings: learned spans, widths of keys, scores against costs."""
+"""Show further results of trainings: steps to targets, spans, key widths, scores and costs."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,12 @@ from lra.reports.sections.score_cost import (
     untimed_trainings,
 )
 from lra.reports.sections.section import Part
+from lra.reports.sections.target_steps import target_steps
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield the tables and figures of trainings, except their scores and losses."""
+    yield from target_steps(rows)
     yield from learned_spans(rows)
     yield from score_times(rows)
     yield from untimed_trainings(rows)

@@ -20,6 +20,7 @@ from lra.runners.training.optim import OptimConfig
 from lra.runners.training.parallel.ranks import join_ranks
 from lra.runners.training.stages import TrainingStages
 from lra.runners.training.stopping import stop_signal
+from lra.runners.training.target import check_scores, check_target, target_words
 from lra.tasks.task import Task
 
 
@@ -53,13 +54,27 @@ class Train(TrainConfig, Runner):
     """How this training differs from those of the search in `tuned`; a label of every row."""
     baselines: bool | None = None
     """Whether a run with the task's baselines is added; None: only in a sweep."""
+    stop_at: dict[str, float] | None = None
+    """Thresholds of validation scores by metric, for example {accuracy: 0.99}. The training ends at
+    the first validation that reaches all of them. None: it trains all steps."""
+
+    def __post_init__(self) -> None:
+        """Check the options; a ValueError says what to type instead."""
+        super().__post_init__()
+        check_target(self.stop_at, self.evaluate_every_steps)
+
+    def check_scores(self, task: Task, *, prepared: bool) -> None:
+        """Raise Unsupported if the task lacks a score of `stop_at`."""
+        check_scores(self.stop_at, task, prepared=prepared)
 
     def marks(self, regime: str) -> Mapping[str, str]:
-        """Return labels about the training stages and about the search that chose the options."""
+        """Return labels: stages, target, and the search that chose the options."""
         names = ("tuned", "study", "trial")
         tuned = self.tuned.rsplit("/", 2) if self.tuned else ()  # search, study and trial
         transferred = {"transferred": self.transferred} if self.transferred else {}
-        return {**super().marks(regime), **dict(zip(names, tuned, strict=False)), **transferred}
+        target = {"stop_at": target_words(self.stop_at)} if self.stop_at else {}
+        searched = dict(zip(names, tuned, strict=False))
+        return {**super().marks(regime), **searched, **transferred, **target}
 
     def baseline_split(self, *, several: bool) -> str | None:
         """Return the split on which a report ranks models; None if no baselines are wanted."""
@@ -125,6 +140,7 @@ class Train(TrainConfig, Runner):
             seed=work.seed,
             checkpoints=work.checkpoints,
             earlier=self._find_earlier_state(work.checkpoints),
+            stop_at=self.stop_at,
         )
 
     def _find_earlier_state(self, checkpoints: Path | None) -> Path | None:
@@ -146,6 +162,7 @@ def train(
     checkpoints: Path | None,
     judge: Callable[..., Outcome] | None = None,
     earlier: Path | None = None,
+    stop_at: Mapping[str, float] | None = None,
 ) -> Iterator[Item]:
     """Train a model, evaluate it, and yield rows and outcomes.
 
@@ -160,6 +177,7 @@ def train(
         judge: Function that computes the outcome of training batches; None: the model does.
         earlier: Folder with the state of a training that ended earlier, from which this training
             continues; None: there is none.
+        stop_at: Thresholds by metric; the first validation that reaches all ends the training.
 
     Raises:
         Diverged: the loss is not finite.
@@ -176,6 +194,7 @@ def train(
             checkpoints=Checkpoints(checkpoints),
             judge=judge,
             ranks=ranks,
+            stop_at=stop_at,
         )
         yield from trainer.run(stop, earlier)
         yield from learned_span_rows(model, task)

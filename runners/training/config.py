@@ -107,6 +107,9 @@ class TrainConfig:
             )
         return task.with_varied_windows(self.window_deviation, self.halved_windows)
 
+    def check_scores(self, task: Task, *, prepared: bool) -> None:
+        """Raise Unsupported if `task` lacks scores that options need; `prepared`: has its data."""
+
     def stretch(self, length: int, usual: int) -> float:
         """Return the factor of the learning rate for a window of `length` tokens; 1 at `usual`."""
         return 1.0 if self.window_deviation is None else length / usual

@@ -23,6 +23,7 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
             cannot be drawn.
         Unsupported: see `check_streams`.
     """
+    config.check_scores(task, prepared=True)
     stages.check_parts(model)
     for part in stages.parts:
         config.read(part.apply_to(task))  # raises if lengths cannot be drawn

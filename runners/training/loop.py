@@ -57,6 +57,7 @@ from lra.runners.training.recurrent_state import RecurrentStates, remembered_tok
 from lra.runners.training.resume import must_agree, resumable_state
 from lra.runners.training.stages import TrainingStage, TrainingStages, check_batch_parts
 from lra.runners.training.step_progress import step_progress
+from lra.runners.training.target import reached_step, target_row
 from lra.runners.training.updates import WeightUpdates
 from lra.tasks.task import Batch, Task, WindowedTask
 
@@ -79,6 +80,7 @@ class Trainer:
         judge: Function that is called on training batches instead of the model, as in distillation;
             None: the model.
         ranks: The processes that train together; None: this process alone.
+        stop_at: Thresholds by metric; the first validation that reaches all ends the training.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Trainer:
         checkpoints: Checkpoints,
         judge: Callable[..., Outcome] | None = None,
         ranks: Ranks | None = None,
+        stop_at: Mapping[str, float] | None = None,
     ) -> None:
         self.device = torch.device(str(hardware.device))
         self.model, self.task, self.ranks = model.to(self.device), task, ranks or Ranks()
@@ -115,6 +118,8 @@ class Trainer:
         self.streams = RecurrentStates(model, remembered_tokens(model.config, task, training=True))
         self.step = self.examples = 0
         self.end = config.until_step or optim.steps
+        self.stop_at, self.reached = stop_at or {}, False
+        """The target, and whether a validation has reached it, which the saved rows tell."""
         self.position = BatchPosition(0, 0)
         # Sum and number of the losses since the last row; last validated step (-1: none yet).
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
@@ -150,7 +155,7 @@ class Trainer:
         for row in self.rows:
             yield Measurement(**row)
         try:
-            if self.step < self.end or self.due():
+            if not self.reached and (self.step < self.end or self.due()):
                 yield from self.fit(stop)
             yield from self.conclude(stop)
         except Diverged:
@@ -164,7 +169,7 @@ class Trainer:
         self.model.train()
         phase("first step")
         for stage in self.stages.parts:
-            if self.step <= stage.end and stage.first < self.end:
+            if not self.reached and self.step <= stage.end and stage.first < self.end:
                 yield from self.fit_stage(stage, pace, stop)
 
     def fit_stage(self, stage: TrainingStage, pace: Pace, stop: threading.Event) -> Iterator[Item]:
@@ -183,7 +188,7 @@ class Trainer:
                     start = time.perf_counter()
                     yield from self.validate(stop)
                     pace.validated(time.perf_counter() - start)
-                if self.step in (stage.end, self.end):
+                if self.reached or self.step in (stage.end, self.end):
                     return
                 start = time.perf_counter()
                 self.position, batch = source.next()
@@ -356,7 +361,12 @@ class Trainer:
             self.best = {"score": score, "step": self.step, "weights": weights}
         self.updates.judged(score)
         self.validated = self.step
+        self.compare_with_target()
         self.model.train()
+
+    def compare_with_target(self) -> None:
+        """Set `reached` by the rows of all validations, also of those before a resumption."""
+        self.reached = bool(self.stop_at) and reached_step(self.rows, self.stop_at) is not None
 
     def judge(
         self,
@@ -416,8 +426,10 @@ class Trainer:
             scores = self.judge(split, stop)
             yield from score_rows(scores, labels)
             yield scores.outcomes
+        if self.stop_at:
+            yield target_row(self.rows, self.stop_at, self.step)
         yield from self.bookkeeping()
-        if self.end < self.optim.steps:
+        if self.end < self.optim.steps and not self.reached:
             return  # the checkpoint stays, so that a longer training can continue from it
         weights = gather_tree(self.model.state_dict(), keep=self.ranks.first)
         if self.ranks.first:
@@ -536,6 +548,7 @@ def restore(trainer: Trainer, state: dict[str, Any]) -> None:
     for name, gradient in state.get("gradients", {}).items():
         trainer.model.get_parameter(name).grad = gradient.to(trainer.device)
     trainer.best, trainer.rows = state["best"], state["rows"]
+    trainer.compare_with_target()
     trainer.step_times, trainer.position = state["step_times"], BatchPosition(*state["place"])
     for name in _SAVED_NUMBERS:
         setattr(trainer, name, state[name])

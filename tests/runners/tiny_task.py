@@ -118,12 +118,13 @@ def training(
     optim: OptimConfig = OPTIM,
     hardware: HardwareProfile = CPU,
     earlier: Path | None = None,
+    stop_at: dict[str, float] | None = None,
     **config: Any,
 ) -> Iterator[Item]:
     """Train with seed 3, on `Tiny` where no task is given; `config`: of `TrainConfig`."""
     return train(
         net, task or Tiny(), optim=optim, config=TrainConfig(**{"log_every_steps": 3} | config),
-        hardware=hardware, seed=3, checkpoints=folder, earlier=earlier,
+        hardware=hardware, seed=3, checkpoints=folder, earlier=earlier, stop_at=stop_at,
     )  # fmt: skip
 
 
