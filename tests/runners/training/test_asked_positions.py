@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.compression.head_importance import Examples, head_importance
@@ -140,7 +141,10 @@ def test_heads_are_as_important_as_by_all_positions() -> None:
 
 
 @pytest.mark.compile
-def test_the_number_of_asked_positions_compiles_nothing_anew() -> None:
+def test_the_number_of_asked_positions_compiles_nothing_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="eager"))
     task = made("selective_copy")
     numbers = {
         len(asked_of(b, CPU_DEVICE)) for b in Silent(task).batches("train", batch_size=8, seed=0)
