@@ -52,7 +52,7 @@ class CompletedSweep:
     def failed(self) -> dict[str, str]:
         """The status of each run that failed, in this call or an earlier one, by the run's key."""
         rows = self.rows
-        is_whole = ["threshold" not in labels for labels in rows["labels"]]  # no missed target
+        is_whole = rows["labels"].map(lambda labels: "threshold" not in labels)  # no missed target
         failures = rows[(rows["status"] != "ok") & is_whole].drop_duplicates("cell")
         return dict(zip(failures["cell"], failures["status"], strict=True))
 

@@ -141,6 +141,7 @@ def test_heads_are_as_important_as_by_all_positions() -> None:
 
 
 @pytest.mark.compile
+@pytest.mark.filterwarnings("ignore")  # of the compiler itself
 def test_the_number_of_asked_positions_compiles_nothing_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
