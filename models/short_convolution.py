@@ -10,9 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lra.models.kernels.door import door
 from lra.models.positions import precise
 
 
+@door
 def short_convolution(
     x: Float[Tensor, "b l d"],
     weight: Float[Tensor, "d k"],

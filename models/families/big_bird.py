@@ -73,7 +73,7 @@ from lra.models.multi_head import MultiHead
 from lra.models.ops.exact import distance_bias, sdpa, visibility
 from lra.models.ops.sparse.big_bird_lra import ReleasedPlan, released_blocks
 from lra.models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
-from lra.models.ops.sparse.block_lists import BlockListAttention
+from lra.models.ops.sparse.block_lists import list_attention
 from lra.models.positions import alibi_slopes
 
 logger = logging.getLogger(__name__)
@@ -258,12 +258,8 @@ class BigBirdCore(nn.Module):
         """
         rows, block = torch.arange(start, stop, device=q.device), self.pattern.block
         lists = self.pattern.lists(self.draws, counts, rows)
-        needs_backward = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
         q = q[:, :, start * block : stop * block]
-        o: Tensor = BlockListAttention.apply(  # type: ignore[no-untyped-call]
-            q, k, v, keep, lists, self.slopes, self.rate(), needs_backward
-        )
-        return o
+        return list_attention(q, k, v, lists, keep=keep, slopes=self.slopes, dropout=self.rate())
 
     def rate(self) -> float:
         """Return the current dropout probability: 0 in evaluation."""

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from lra.models.kernels.door import door
 from lra.models.mixer import Growth, Layout, Need, Site, State, Traits, blanked
 from lra.models.multi_head import MultiHead, projection
 from lra.models.ops import kv_cache, window_cache
@@ -57,6 +58,7 @@ class GateStart(StrEnum):
     """Forgetting times of heads are spaced log-evenly from `time_min` to `time_max` tokens."""
 
 
+@door
 def fading_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h s k"],

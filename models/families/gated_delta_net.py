@@ -129,7 +129,8 @@ class GatedDeltaNet(DeltaRule):
             each.to(k.dtype)[:, None, None] for each in (self.inner_decay, self.query_correction)
         )
         p = decay.sigmoid() * k
-        return inputs._replace(q=q - correction * k.shape[-1] ** -0.5 * p, k=p)
+        q = q - correction * k.shape[-1] ** -0.5 * p
+        return inputs._replace(q=q, k=p, w=inputs.writers, beta=None)
 
     def add_gates(self, site: Site) -> None:
         """Make the parameters of the decays: log A, the map to the steps, and its bias."""

@@ -90,7 +90,10 @@ class Mamba(Recurrence):
             if borders.keep is not None:  # a step of 0 leaves the state unchanged
                 dt = dt.masked_fill(~borders.keep[..., None], 0)
             rates = -self.log_rate.to(dtype).exp()
-        o, after = selective_scan(u, dt, rates, write, read, state=state, begins=borders.begins())
+        o, after = selective_scan(
+            u, dt, rates, write, read,
+            state=None if borders.whole else state, begins=borders.begins(),
+        )  # fmt: skip
         if not borders.backwards:  # once, because the outputs of both directions are added
             o = o + self.skip.to(u.dtype) * u
         return o, (after, *tails)

@@ -28,6 +28,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.kernels.door import door
 from lra.models.mixer import Count, Fraction, Site, options
 from lra.models.multi_head import projection
 from lra.models.ops.gated.decayed_product import decayed_product
@@ -37,6 +38,7 @@ from lra.models.ops.gated.layer import Borders, CausalRecurrence, Parts, ShortCo
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 
+@door
 def least_squares(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],

@@ -32,7 +32,7 @@ from lra.models.ops.gated.head_norm import unit_heads
 from lra.models.ops.gated.layer import Borders, CausalRecurrence, Parts, ShortConvolutions, by_head
 from lra.models.ops.kv_cache import empty_cache
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.reflections import path_attention, reflections, stream_attention
+from lra.models.ops.reflections import reflected_attention, reflections, stream_attention
 
 
 @options
@@ -95,14 +95,17 @@ class PathAttention(CausalRecurrence):
                 unit = q.shape[3] ** -0.5 if self.forget_scale == ForgetScale.head else 1.0
                 g = F.logsigmoid(self.forget_map(x).to(dtype)).mT * unit
             w = unit_heads(by_head(w, self.heads))
-            new = reflections(q, k, w, beta, chunk=min(self.chunk, x.shape[1]))
-        dropout = self.dropout if self.training else 0.0
+        chunk, dropout = min(self.chunk, x.shape[1]), self.dropout if self.training else 0.0
         facts = Layout(document=borders.document)
         if borders.whole:
             visible = visibility(facts, x.shape[1], causal=True, device=x.device)
-            o = path_attention(new, v, g=g, visible=visible, dropout=dropout)
+            o = reflected_attention(
+                q, k, v, w, beta, chunk=chunk, g=g, visible=visible, dropout=dropout
+            )
         else:
             refuse_in_stream(facts)
+            with full_precision(x):
+                new = reflections(q, k, w, beta, chunk=chunk)
             o, memory = stream_attention(new, v, memory, g=g, dropout=dropout)
         return o.transpose(1, 2).flatten(2), (*memory, *tails)
 

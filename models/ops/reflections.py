@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from lra.models.kernels.door import door
 from lra.models.ops.exact import weighted_values
 from lra.models.ops.gated.fades import Fades
 from lra.models.ops.kv_cache import begins
@@ -94,6 +95,28 @@ def reflections(
         w,
         erased,
     )
+
+
+@door
+def reflected_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    w: Float[Tensor, "b h l k"],
+    beta: Float[Tensor, "b h l"],
+    *,
+    chunk: int,
+    g: Float[Tensor, "b h l"] | None = None,
+    visible: Bool[Tensor, "#b 1 l l"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Return the attention of l queries to their keys up to themselves.
+
+    Arguments are those of `reflections` and `path_attention`.
+    """
+    with full_precision(q):
+        new = reflections(q, k, w, beta, chunk=chunk)
+    return path_attention(new, v, g=g, visible=visible, dropout=dropout)
 
 
 def path_attention(

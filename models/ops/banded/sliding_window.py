@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from lra.models.kernels.door import door
 from lra.models.mixer import Layout, Positions, Site, State, Traits, Unsupported
 from lra.models.ops import window_cache
 from lra.models.ops.banded.attention import BandedAttention, attend_in_sight
@@ -16,6 +17,7 @@ from lra.models.ops.sinks import with_sink_channel
 from lra.models.positions import alibi_slopes
 
 
+@door
 def window_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h s k"],

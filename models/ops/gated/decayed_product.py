@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lra.models.kernels.door import door
 from lra.models.ops.chunks import scan
 from lra.models.ops.gated.blockwise import (
     blocks_backward,
@@ -140,6 +141,7 @@ def numbers_per_token(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
     return key + value + chunk + gates + key * value // chunk
 
 
+@door
 def decayed_product(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],
@@ -171,14 +173,25 @@ def decayed_product(
     if g.ndim == 1 and keep is not None:
         g = g[:, None].expand(q.shape[:3])
     k, v, g = without_padding(k, keep), without_padding(v, keep), decays_of_tokens(g, keep)
-    queries = q
-    if reads == Reads.before:  # query i + 1 reads the state after token i, so queries are shifted
-        queries = torch.cat((q[:, :, 1:], torch.zeros_like(q[:, :, :1])), 2)
+    before = reads == Reads.before
     o, last = _DecayedProduct.apply(  # type: ignore[no-untyped-call]
-        queries, k, v, g, state, min(chunk, q.shape[2])
+        next_queries(q) if before else q, k, v, g, state, min(chunk, q.shape[2])
     )
-    if reads == Reads.before:
-        with full_precision(q):
-            first = (q[:, :, :1].to(state.dtype) @ state).to(o.dtype)
-        o = torch.cat((first, o[:, :, :-1]), 2)
-    return o, last
+    return reads_before(q, o, state) if before else o, last
+
+
+def next_queries(q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
+    """Return the next token's query for each token: it reads the state after this token."""
+    return torch.cat((q[:, :, 1:], torch.zeros_like(q[:, :, :1])), 2)
+
+
+def reads_before(
+    q: Float[Tensor, "b h l k"], o: Float[Tensor, "b h l v"], state: Float[Tensor, "b h k v"]
+) -> Float[Tensor, "b h l v"]:
+    """Return what `q` read of the states before their tokens, the first of which is `state`.
+
+    `o` is what `next_queries` read of the states after each token.
+    """
+    with full_precision(q):
+        first = (q[:, :, :1].to(state.dtype) @ state).to(o.dtype)
+    return torch.cat((first, o[:, :, :-1]), 2)

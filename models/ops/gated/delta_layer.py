@@ -10,7 +10,7 @@ One that writes once may weigh its past by levels, where a family calls `add_lev
 """
 
 from enum import StrEnum, auto
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -54,9 +54,16 @@ class RuleInputs(NamedTuple):
     q: Float[Tensor, "b h l k"]
     k: Float[Tensor, "b h m k"]
     """Keys that read the state."""
-    w: Float[Tensor, "b h m k"]
-    """Keys that write the error."""
+    w: Float[Tensor, "b h m k"] | None
+    """Keys that write the error; None: beta k."""
     v: Float[Tensor, "b h m v"]
+    beta: Float[Tensor, "b h m"] | None = None
+    """Learning rates, in place of `w`."""
+
+    @property
+    def writers(self) -> Float[Tensor, "b h m k"]:
+        """The keys that write the error."""
+        return cast(Tensor, self.beta)[..., None] * self.k if self.w is None else self.w
 
 
 class DeltaRule(LogLinearMixer):
@@ -131,8 +138,8 @@ class DeltaRule(LogLinearMixer):
         v: Float[Tensor, "b h m v"],
     ) -> RuleInputs:
         """Return what `delta_product` takes, for scaled queries and unit keys in float32 or 64."""
-        beta = self._by_head(self.beta_map(x), self.householders).to(k.dtype).sigmoid()
-        return RuleInputs(q, k, (2.0 if self.negative_eigenvalues else 1.0) * beta * k, v)
+        beta = self._by_head(self.beta_map(x), self.householders)[..., 0].to(k.dtype).sigmoid()
+        return RuleInputs(q, k, None, v, 2 * beta if self.negative_eigenvalues else beta)
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
@@ -153,7 +160,10 @@ class DeltaRule(LogLinearMixer):
         q, k, v = (self._by_head(part, n) for part, n in ((q, 1), (k, writes), (v, writes)))
         with full_precision(x):
             q, k = self._normed(q) * q.shape[-1] ** -0.5, self._normed(k)
-            q, k, w, v = self.rule_inputs(x, q, k, v)
+            rule = self.rule_inputs(x, q, k, v)
+            q, k, w, v, beta = rule
+            if self.preconditioner is not None or self.levels:
+                w, beta = rule.writers, None
             if self.early:  # a new document reads nothing of the state that it then clears
                 k = borders.without_first(k)
         if self.preconditioner is not None:
@@ -167,8 +177,9 @@ class DeltaRule(LogLinearMixer):
             q, g = (_insert_zero_rows(part, writes, last) for part, last in ((q, True), (g, False)))
             keep = None if keep is None else keep.repeat_interleave(writes, 1)
         o, after = delta_product(
-            q, k, w, v, g, state=states[0], chunk=self.chunk, keep=keep, early=self.early
-        )
+            q, k, w, v, g, beta=beta,
+            state=states[0], chunk=self.chunk, keep=keep, early=self.early,
+        )  # fmt: skip
         o = o[:, :, writes - 1 :: writes]  # what each token reads after its last write
         return o.transpose(1, 2).flatten(2), (after, *tails)
 

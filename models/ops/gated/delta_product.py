@@ -35,6 +35,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from lra.models.kernels.door import door
 from lra.models.ops.gated.blockwise import (
     blocks_backward,
     blocks_forward,
@@ -247,13 +248,15 @@ def _count_values(inputs: tuple[Tensor, ...], chunk: int) -> int:
     return 4 * key + 2 * value + 2 * chunk + gates + additions + key * (key + value) // chunk
 
 
+@door
 def delta_product(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],
-    w: Float[Tensor, "b h l k"],
+    w: Float[Tensor, "b h l k"] | None,
     v: Float[Tensor, "b h l v"],
     g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"],
     *,
+    beta: Float[Tensor, "b h l"] | None = None,
     u: Float[Tensor, "b h l k"] | None = None,
     state: Float[Tensor, "b h k v"] | None = None,
     chunk: int = 32,
@@ -269,15 +272,18 @@ def delta_product(
         q: Queries, already scaled.
         k: Keys by which tokens read the decayed state. They should have length 1: products
             w_i · k_j larger than 2 let errors grow from token to token.
-        w: Keys by which tokens write the error v_t - S^T k_t.
+        w: Keys by which tokens write the error v_t - S^T k_t; None: beta_t k_t.
         v: Values that the state should return for k; with `u`, values that are added.
         g: Logarithms of the factor by which a token decays the state; at most 0, or -inf.
+        beta: In place of w, how much of its error a token writes by the key that it reads by.
         u: Keys by which `v` is added, while w subtracts S^T k_t; None: w writes the whole error.
         state: The state after earlier tokens; None: there are none. It is float32 at least.
         chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
         keep: False for padding, which leaves the state as it was.
         early: Whether a token reads by k before it decays the state: k_t^T S_(t-1).
     """
+    if w is None:
+        w = beta[..., None] * k  # type: ignore[index]
     state = first_state(q, v, state)
     written = (k, w, v) if u is None else (k, w, u, v)
     inputs = (q, *(without_padding(x, keep) for x in written), decays_of_tokens(g, keep))

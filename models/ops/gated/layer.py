@@ -244,7 +244,8 @@ class ShortConvolution(Roles):
             x = x.masked_fill(~borders.keep[..., None], 0)
         if centred:
             return self._convolve_centred(x, borders), before
-        y, after = short_convolution(x, self.weight, self.bias, before, borders.document)
+        earlier = None if borders.whole else before
+        y, after = short_convolution(x, self.weight, self.bias, earlier, borders.document)
         return y.to(x.dtype), after
 
     def _convolve_centred(

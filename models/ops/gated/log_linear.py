@@ -31,6 +31,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from lra.models.kernels.door import door
 from lra.models.ops.gated.blockwise import decays_of_tokens
 from lra.models.ops.gated.pairs import decays
 from lra.models.ops.numerics import full_precision, sum_dtype, without_padding
@@ -47,6 +48,7 @@ def levels(i: Int[Tensor, "*n"], j: Int[Tensor, "*m"], number: int) -> Int[Tenso
     return digits.long().clamp(max=number - 1)
 
 
+@door
 def log_linear_product(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lra.models.kernels.door import door
 from lra.models.ops.chunks import scan
 from lra.models.ops.gated.blockwise import (
     blocks_backward,
@@ -122,6 +123,7 @@ def slot_product(
     return o, last
 
 
+@door
 def slot_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lra.models.device_kind import device_kind
+from lra.models.kernels.door import door
 from lra.models.ops.chunks import scan, spans, write_rows
 from lra.models.ops.linear.exponent_sums import faint, mean_of_past
 from lra.models.ops.linear.feature_product import augment, output_gradient
@@ -272,6 +273,7 @@ def _pull_block(
     return dq, dk, dv, dsums
 
 
+@door
 def causal_product(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from lra.models.kernels.door import door
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 
@@ -23,6 +24,7 @@ BLOCK = 1024
 """Channels times states that are scanned at once."""
 
 
+@door
 def selective_scan(
     u: Float[Tensor, "b l e"],
     dt: Float[Tensor, "b l e"],

@@ -10,12 +10,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lra.models.device_kind import device_kind
+from lra.models.kernels.door import door
 from lra.models.ops.exact import sdpa
 from lra.models.ops.numerics import full_precision
 from lra.models.ops.sparse.key_sets import PASS_ELEMENTS, PASS_ELEMENTS_ELSEWHERE, Blocks
 from lra.models.ops.sparse.union import union_attention
 
 
+@door
 def block_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],
@@ -27,7 +29,7 @@ def block_attention(
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
     """Return attention of each block to itself and its neighbours; see `union_attention`."""
-    if slopes is not None or dropout or not _is_short(blocks, q.device):
+    if slopes is not None or dropout or not is_short(blocks, q.device):
         return union_attention(q, k, v, blocks, keep=keep, slopes=slopes, dropout=dropout)
     visible = _visible(blocks, keep, q.device)
     precise = torch.promote_types(v.dtype, torch.float32)  # of the sums, as in the union
@@ -36,7 +38,7 @@ def block_attention(
     return o.to(v.dtype)
 
 
-def _is_short(blocks: Blocks, device: torch.device) -> bool:
+def is_short(blocks: Blocks, device: torch.device) -> bool:
     """Return whether a dense mask is faster: all blocks are visible, or there are few scores."""
     largest = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
     # PyTorch's kernel needs half the time per score, so it may compute up to twice as many.

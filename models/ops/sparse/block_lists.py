@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lra.models.device_kind import device_kind
+from lra.models.kernels.door import door
 from lra.models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 
 PASS_ELEMENTS = {"cpu": 1 << 19}
@@ -197,3 +198,32 @@ class BlockListAttention(torch.autograd.Function):
                 masks.give_back(dv, part, torch.bmm(dropped_weights.mT, gradient_blocks[part]), 1.0)
         pairs = zip((dq, dk, dv), (q, k, v), strict=True)
         return *(product.view(x.shape).to(x.dtype) for product, x in pairs), *[None] * 5
+
+
+@door
+def list_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    lists: Lists,
+    *,
+    keep: Bool[Tensor, "#b s"] | None = None,
+    slopes: Float[Tensor, " h"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Return softmax attention of each block of queries to the key blocks on its list.
+
+    Args:
+        q: Queries of the blocks in `lists.rows`.
+        k: Keys, in whole blocks.
+        v: Values.
+        lists: The key blocks of each block of queries.
+        keep: False for hidden keys; None: none. A query without a visible key returns 0.
+        slopes: ALiBi's factor of each head, by which distances lower scores; None: no ALiBi.
+        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
+    """
+    remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    o: Tensor = BlockListAttention.apply(  # type: ignore[no-untyped-call]
+        q, k, v, keep, lists, slopes, dropout, remember
+    )
+    return o

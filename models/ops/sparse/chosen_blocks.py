@@ -24,6 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from lra.models.device_kind import device_kind
+from lra.models.kernels.door import door
 from lra.models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 from lra.models.ops.sparse.block_table import BlockTable
 
@@ -282,6 +283,7 @@ class ChosenBlockAttention(torch.autograd.Function):
         return *(dx.to(x.dtype) for dx, x in pairs), *[None] * 4
 
 
+@door
 def chosen_attention(
     q: Float[Tensor, "b h l k"],
     keys: Float[Tensor, "b g s k"],

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lra.models.ops.numerics import NEVER
@@ -37,6 +37,15 @@ class Tile(NamedTuple):
     keys: int
     unclear: slice
     """The keys that are hidden from some of the queries."""
+
+
+def in_reach(
+    offset: Int[Tensor, "*r"], *, causal: bool, least: int, most: int | None
+) -> Bool[Tensor, "*r"]:
+    """Return whether keys are visible, by how many units they come before their queries."""
+    offset = offset if causal else offset.abs()  # if causal, below 0 for later keys
+    visible = offset >= least
+    return visible if most is None else visible & (offset <= most)
 
 
 class Coordinates(NamedTuple):
@@ -65,7 +74,7 @@ class _Set:
     most: int | None = None
     first: int = 0
     """Index of the key at the position of query 0."""
-    columns: Sequence[int] | None = None
+    columns: tuple[int, ...] | None = None
     """The keys of the set, in ascending order; None: all from `first` on."""
 
     @property
@@ -89,10 +98,7 @@ class _Set:
     def mask(self, coordinates: Coordinates, tile: Tile) -> Float[Tensor, "c w"]:
         """Return 0 for visible and NEVER for hidden keys, among the unclear keys of a tile."""
         offset = coordinates.query_units[tile.queries, None] - coordinates.key_units[tile.unclear]
-        offset = offset if self.causal else offset.abs()  # if causal, below 0 for later keys
-        visible = offset >= self.least
-        if self.most is not None:
-            visible &= offset <= self.most
+        visible = in_reach(offset, causal=self.causal, least=self.least, most=self.most)
         return torch.where(visible, 0.0, NEVER)
 
 

@@ -65,12 +65,13 @@ class Sparsity:
         All queries attend to the `first` keys, which come before the pattern.
         """
         # `least`: keys less than 2 strides (strided) or 1 block (fixed) away are in the near set.
-        stride, classes, unit, least, columns = self.stride, 1, 1, 0, None
+        stride, classes, unit, least = self.stride, 1, 1, 0
+        columns: tuple[int, ...] | None = None
         if self.pattern == SparsePattern.strided:
             classes, least = min(stride, length), 0 if alone else 2
         else:
             column_keys = (j + r for j in range(0, length, stride) for r in self.remainders(part))
-            columns = [*range(first), *(j + first for j in column_keys if j < length)]
+            columns = (*range(first), *(j + first for j in column_keys if j < length))
             unit, least = (1, 0) if alone else (stride, 1)
         return Rectangles(
             rows=rows,

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lra.models.device_kind import device_kind
+from lra.models.kernels.door import door
 from lra.models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 from lra.models.ops.sparse.key_sets import (
     PASS_ELEMENTS,
@@ -252,6 +253,7 @@ def _attend_set(
     )
 
 
+@door
 def union_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h s k"],
