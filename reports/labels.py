@@ -9,9 +9,11 @@ from lra.reports.names import FAITHFUL, TUNED, UNTUNED, display_name, fit_value,
 from lra.reports.style import Names, current_style
 from lra.runners.records import baseline_of
 
-RUN_MARKS = ("protocol", "scale", "changed")
-"""Labels of a run under a protocol. Rows that differ in one of these labels are never merged. A
-model's name lists changed options if runs of this model on one task differ in them."""
+CHOSEN_KERNELS = "hardware.kernels"
+RUN_MARKS = ("protocol", "scale", "changed", CHOSEN_KERNELS)
+"""Labels of a run: those of its protocol, and who computes operations unless our own forms do. Rows
+that differ in one of these labels are never merged. A model's name lists changed options if runs of
+this model on one task differ in them."""
 TIMED = ("time", "token_time")
 """Every run that was timed at a length has a row of one of these metrics; if the timing failed, the
 row holds the reason."""
@@ -77,6 +79,12 @@ def columns_in_words(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     without_start = _departures_without_start(
         labels, marks["changed"], columns, families, baselines
     )
+    places = list(zip(models, columns["task"], columns["runner"], strict=True))
+    kernels = _kernel_words(labels, places)
+    without_start = [
+        words + (kernel,) * bool(kernel)
+        for words, kernel in zip(without_start, kernels, strict=True)
+    ]
     saved_runs = {key: f"saved run {n}" for n, key in enumerate(sorted(_start_runs(labels)), 1)}
     starts = [
         (f"from {saved_runs.get(entry['start'], entry['start'])}",) if "start" in entry else ()
@@ -96,6 +104,7 @@ def columns_in_words(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         "baseline": baselines,
         **marks,
         "departures": departures,
+        "kernels": kernels,
         "base": list(map(_model_name, parts, without_start)),
         "name": list(map(_model_name, parts, departures)),
         "split": [entry.get("split", "") for entry in labels],
@@ -169,6 +178,36 @@ def departures_of(
             changed = [last_words(key) for key in changed]
         words.append(f"changed: {fit_value(', '.join(changed))}")
     return tuple(filter(None, words))
+
+
+def _kernel_words(
+    labels: Sequence[Mapping[str, str]], places: Sequence[tuple[str, ...]]
+) -> list[str]:
+    """Return for each row the words on its kernels in the name of its model; "" for our own forms.
+
+    The labels `forms` of some rows say who computed operations. All rows of one model with one
+    choice of kernels have the same words, so that a run that failed stays on the line of its model.
+
+    Args:
+        labels: the labels of each row.
+        places: model, task and runner of each row.
+    """
+    chosen = [entry.get(CHOSEN_KERNELS, "") for entry in labels]
+    forms: dict[tuple[str, ...], set[str]] = {}
+    choices: dict[tuple[str, ...], set[str]] = {}
+    for place, choice, entry in zip(places, chosen, labels, strict=True):
+        choices.setdefault(place, set()).add(choice)
+        forms.setdefault((*place, choice), set()).update({entry.get("forms", "")} - {""})
+    words = []
+    for place, choice in zip(places, chosen, strict=True):
+        ran = forms[*place, choice]
+        if ran == {"public"}:
+            words.append("public kernels")
+        elif ran - {"own"}:
+            words.append("some public kernels")
+        else:
+            words.append(f"kernels={choice}" if choice and len(choices[place]) > 1 else "")
+    return words
 
 
 def _model_name(parts: tuple[str, str, Mapping[str, str]], departures: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ AVOIDED = {
     r"\b(?:tell|tells|told|telling)\b[^.\n]{0,30}\bapart\b": "significantly different",
     r"\bin turns\b": "interleaved",
     r"\bwhat (?:it|they|one|each|\w+ (?:family|model|run)) costs?\b": "time and memory",
-    r"(?<!your )(?<!my )\bown\b": "separate; custom; your; drop the word",
+    r"(?<!your )(?<!my )(?<!kernels=)\bown\b": "separate; custom; your; drop the word",
     r"\bkept\b": "saved; stored; fixed; unchanged",
     r"\bheld\b(?!.out)": "fixed; saved; used; bounded",
     r"\b(?:left|leaves|leaving) out\b|\bleave out\b": "excluded; omitted; skipped",

@@ -167,6 +167,9 @@ LATE = {
     ("lra/cluster/reporting.py", "lra.results.finish"),  # the same
     ("runners/measurement/rates.py", "lra.runners.measurement.device"),  # torch, to measure
     ("runners/measurement/rates.py", "lra.runners.measurement.measure"),  # the same
+    ("lra/sweep/cells.py", "lra.models.kernels.session"),  # adapters, where they are wanted
+    ("lra/sweep/cells.py", "lra.models.kernels.providers"),  # the same
+    ("lra/sweep/identity.py", "lra.models.kernels.providers"),  # the same
     ("tasks/classification/base.py", "lra.tasks.baselines"),  # torch, for baselines alone
     ("tasks/classification/gray.py", "lra.tasks.baselines"),  # the same
 }

@@ -11,11 +11,13 @@ from typing import Any
 import pandas as pd
 
 from lra.choices.explain import choice_options, typed_value
+from lra.choices.kernels import operations_of
 from lra.choices.traits import describe_traits, growth
 from lra.composition.catalogue import choices
 from lra.composition.compose import group_file
 from lra.composition.selection import kinds
 from lra.composition.yaml_text import load
+from lra.models.kernels.providers import all_kernels
 from lra.reports.figures.drawing import looks, style
 from lra.reports.figures.panels import scaling_figure
 from lra.reports.figures.scaling import scaling_data
@@ -215,6 +217,7 @@ SIMULATED = "A mask simulates the sparsity: all scores are computed, and most ar
 LOOKS_BACK = ". In bidirectional models, this family still reads earlier tokens only"
 POSITIONS = "[position options](../positions.md#which-family-honours-which)"
 SHARED = "options-of-several-families"
+KERNELS = "which-kernels-do-the-families-use"
 
 
 def docstring(class_path: str) -> str:
@@ -298,9 +301,21 @@ def capabilities(file: Path) -> list[str]:
         "A mask simulates the sparsity: all scores are computed, and most are masked."
         if facts["simulated"]
         else "",
+        public_kernels_for(file),
         *refused,
     ]
     return [*filter(None, lines)]
+
+
+def public_kernels_for(file: Path) -> str:
+    """Return a sentence on the public kernels for the operations that a family calls, or ""."""
+    known = all_kernels()
+    called = [name for name in operations_of(load(file), str(file)) if name in known]
+    kernels = [
+        f"`{name}` ({', '.join(f'`{each.name}` of {each.package}' for each in known[name])})"
+        for name in called
+    ]
+    return f"[Public kernels](../gpu.md#{KERNELS}) exist for {', '.join(kernels)}." * bool(kernels)
 
 
 def sizes(state_bytes: Mapping[int, int]) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 from lra.composition.catalogue import choices
 from lra.composition.own_options import TABLES as CHOSEN
 from lra.composition.yaml_text import load
+from lra.models.kernels.providers import WITHOUT, all_kernels
 from lra.runners.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("docs/deviations.md", "docs/disagreements.md", "docs/results.md")
+PAGES = ("docs/deviations.md", "docs/disagreements.md", "docs/gpu.md", "docs/results.md")
 DISAGREEMENTS = ROOT / "tests/parity/disagreements.json"
 PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -74,8 +75,28 @@ def disagreements() -> Iterator[str]:
         yield f"| `{stored['family']}` | {' | '.join(texts)} |"
 
 
+def kernels() -> Iterator[str]:
+    """Yield the lines of the table of public kernels."""
+    yield "| operation | public kernel | package | device |"
+    yield "|---|---|---|---|"
+    for operation, known in sorted(all_kernels().items()):
+        for each in known:
+            first, *_, last = (*each.versions, each.versions[-1])
+            package = f"{each.package} {first}" + f" to {last}" * (first != last)
+            yield f"| `{operation}` | `{each.function}` | {package} | {', '.join(each.devices)} |"
+
+
+def without_kernels() -> Iterator[str]:
+    """Yield the lines of the table of what has no public kernel, with the reasons."""
+    yield "| operation, kernel or package | why it is not used |"
+    yield "|---|---|"
+    for name, reason in WITHOUT.items():
+        yield f"| `{name}` | {reason} |"
+
+
 TABLES: Mapping[str, Callable[[], Iterable[str]]] = {
-    "metrics": metrics, "deviations": deviations, "disagreements": disagreements
+    "metrics": metrics, "deviations": deviations, "disagreements": disagreements,
+    "kernels": kernels, "without_kernels": without_kernels,
 }  # fmt: skip
 
 

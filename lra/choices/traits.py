@@ -74,6 +74,30 @@ def describe_traits(
     return traits
 
 
+def small_model(
+    node: Mapping[str, Any], mixers: Sequence[Any], stack: Any, head: Any, **more: Any
+) -> Backbone:
+    """Return a small model with the backbone options of its file `node`, changed by `more`.
+
+    Args:
+        node: The content of the model's YAML file.
+        mixers: The factory of the mixer of each layer.
+        stack: The factory of a whole stack of layers, or None.
+        head: The head; a language model is causal, a classifier bidirectional.
+        **more: Options of the backbone.
+
+    Raises:
+        Unsupported: The family has no such model.
+    """
+    options = dict(node.get("backbone") or {})
+    if head in TOKEN_HEADS:  # each token gets an answer, so nothing is pooled
+        options.pop("pooling", None)
+    size = {"width": WIDTH, "heads": HEADS, "depth": max(DEPTH, len(mixers))}
+    config = make(BackboneConfig, {**options, **size, **more}, "model.backbone")
+    task = TaskFacts(head=head, vocabulary=16, classes=2, max_length=MAX_LENGTH)
+    return Backbone(config, task, mixers, stack=stack, seed=0)
+
+
 _DIRECTED = ("random_draws", "weight_dropout", "reversible")
 """Traits that may hold in one direction only."""
 
@@ -81,29 +105,12 @@ _DIRECTED = ("random_draws", "weight_dropout", "reversible")
 def _read_facts(
     node: Mapping[str, Any], mixers: Sequence[Any], stack: Any, head: Any
 ) -> dict[str, Any]:
-    """Return the traits of a model with the given head, and the size of its state in bytes.
-
-    Args:
-        node: The content of the model's YAML file.
-        mixers: The factory of the mixer of each layer.
-        stack: The factory of a whole stack of layers, or None.
-        head: The head; a language model is causal, a classifier bidirectional.
-
-    Raises:
-        Unsupported: The family has no such model.
-    """
+    """Return the traits of a model, and the size of its state in bytes: see `small_model`."""
     import torch
 
-    options = dict(node.get("backbone") or {})
-    if head in TOKEN_HEADS:  # each token gets an answer, so nothing is pooled
-        options.pop("pooling", None)
-    size = {"width": WIDTH, "heads": HEADS, "depth": max(DEPTH, len(mixers))}
-    task = TaskFacts(head=head, vocabulary=16, classes=2, max_length=MAX_LENGTH)
-
     def build(**more: Any) -> Backbone:
-        config = make(BackboneConfig, {**options, **size, **more}, "model.backbone")
         with torch.device("meta"):
-            return Backbone(config, task, mixers, stack=stack, seed=0).eval()
+            return small_model(node, mixers, stack, head, **more).eval()
 
     model = build()
     first, *others = model.traits
@@ -128,7 +135,7 @@ def _read_facts(
         except Unsupported:
             break
         facts["state"] = True
-        facts["state_bytes"][memory] = size_bytes(states) // size["depth"]
+        facts["state_bytes"][memory] = size_bytes(states) // model.config.depth
     return {
         name: sorted(value) if isinstance(value, frozenset) else value
         for name, value in facts.items()

@@ -71,8 +71,8 @@ LEGEND = {
     UNKNOWN: "the value is unknown, or impossible for this model",
 }
 KERNELS = (
-    "All models use standard PyTorch operations, and sdpa uses PyTorch's fused attention. "
-    "Specialised kernels (flash-linear-attention, mamba-ssm) can be several times faster"
+    "Forecasts and measured times are those of our PyTorch operations, and sdpa uses PyTorch's "
+    "fused attention. Public kernels (lra list kernels) can be several times faster"
 )
 
 

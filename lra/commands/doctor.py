@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lra.composition.arguments import Parser, add_results
 from lra.conf.short_values import number_of
@@ -15,6 +15,9 @@ from lra.machine import probes
 from lra.machine.probes import GIB, ProbeResult
 from lra.runners.storage.audit import audit
 from lra.terminal.screen import table
+
+if TYPE_CHECKING:
+    from lra.models.kernels.kernel import PublicKernel
 
 PACKAGES = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "pyarrow", "matplotlib", "wandb",
             "datasets", "jaxtyping")  # fmt: skip
@@ -52,7 +55,15 @@ class Verdict(NamedTuple):
 
 def checks(results: Path) -> list[Check]:
     """Return the checks of this machine in the order of printing; `results` must be writable."""
+    from lra.choices.kernels import packages, try_package
     from lra.tasks.data.sources import data_root
+
+    def probe_of(kernels: "list[PublicKernel]") -> Callable[[], ProbeResult]:
+        def probe() -> ProbeResult:
+            """The public kernels of a package."""
+            return ProbeResult(*try_package(kernels))
+
+        return probe
 
     return [
         Check("installed files", probes.installed_files, essential=True),
@@ -64,6 +75,7 @@ def checks(results: Path) -> list[Check]:
         Check("bfloat16 autocast", probes.half_precision),
         Check("torch.compile", probes.compiler),
         Check("GPU", probes.gpu),
+        *(Check(f"kernels of {name}", probe_of(each)) for name, each in packages().items()),
         Check("places of a sweep", probes.places),
         Check("W&B offline", probes.wandb_offline),
         Check("W&B account", probes.wandb_account),

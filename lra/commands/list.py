@@ -1,4 +1,4 @@
-"""`lra list`: print the names that can be chosen, with a summary. It never imports torch."""
+"""`lra list`: print the names that can be chosen, with a summary. Names need no torch."""
 
 import argparse
 import json
@@ -30,7 +30,8 @@ examples:
   lra list models           list one group
   lra list performer        list every option of Performer, with its default
   lra list performer --all  the same with types, values and shared options
-  lra list models --traits  list what each model supports""",
+  lra list models --traits  list what each model supports
+  lra list kernels          list public kernels for shared operations""",
     )
     args.add_argument(
         "words", nargs="*", metavar="GROUP | NAME",
@@ -55,6 +56,11 @@ examples:
 def main(argv: list[str]) -> int:
     """Print the names of groups, or explain names, as the arguments ask."""
     arguments = parser().parse_intermixed_args(argv)
+    if arguments.words in (["kernel"], ["kernels"]):
+        from lra.choices.kernels import print_kernels
+
+        print_kernels(as_json=arguments.json)
+        return 0
     folders = arguments.config_dir
     words_given = arguments.words or (["model"] if arguments.traits else [])
     chosen, files = asked(words_given, folders)

@@ -187,7 +187,7 @@ def _sum_forecasts(
     pairs = [(planned, forecaster.of(planned)) for planned in waiting]
     timed = [(planned, guess) for planned, guess in pairs if guess.seconds is not None]
     machines = [
-        {"hardware": hardware.name, "measured": machine.measured}
+        {"hardware": hardware.name, "measured": machine.measured, "kernels": hardware.kernels}
         for hardware, machine in forecaster.seen()
     ]
     return {
@@ -345,6 +345,11 @@ def _describe_totals(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Ite
             "is a typical value; `lra doctor --rates` measures the speed of your machine"
         )  # fmt: skip
         yield f"The speed of hardware={hardware} {rates}"
+    if kernels := {machine["kernels"] for machine in totals["machines"]} - {"own"}:
+        yield (
+            "Operations are counted in our PyTorch forms. Public kernels (hardware.kernels="
+            f"{min(kernels)}) can be faster and need less memory"
+        )
     factors = [line["correction"] for line in lines if line["basis"] == "corrected"]
     if factors:
         extremes = dict.fromkeys(f"{factor:.2f}" for factor in (min(factors), max(factors)))

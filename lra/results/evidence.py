@@ -186,7 +186,10 @@ def evidence_of(
 
 
 def _read_times(place: str, frame: "pd.DataFrame") -> Iterator[Evidence]:
-    """Yield the times of training steps, divided by those of exact attention."""
+    """Yield the times of training steps, divided by those of exact attention.
+
+    Names of models with public kernels differ from those of their families, and are excluded.
+    """
     timed = cost_rows(frame)
     for part in by_setting(timed) if len(timed) else ():
         first = part.rows.iloc[0]
@@ -206,7 +209,7 @@ def _read_seconds(
     place: str, frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Evidence]:
     """Yield the seconds of training steps on GPUs; 0 seconds for a step that ran out of memory."""
-    timed = frame[(frame["metric"] == "time") & (frame["mode"] == MODE)]
+    timed = frame[(frame["metric"] == "time") & (frame["mode"] == MODE) & (frame["kernels"] == "")]
     for row in timed[timed["status"].isin((Status.ok, Status.out_of_memory))].to_dict("records"):
         cell = cells.get(row["cell"], {})
         mixer, described = cell.get("identity", {}).get("mixer", {}), cell.get("described", {})

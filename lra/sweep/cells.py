@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,7 +21,13 @@ from lra.reports.names import LAYERS
 from lra.runners.isolation.progress import listen, phase
 from lra.runners.measurement.device import set_matmul_precision
 from lra.runners.measurement.gpus import gpus
-from lra.runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
+from lra.runners.measurement.hardware import (
+    NO_GPU,
+    Device,
+    HardwareProfile,
+    KernelChoice,
+    device_name,
+)
 from lra.runners.records import Cell, Memo
 from lra.runners.storage.fingerprint import Seen, digests, summary
 from lra.sweep.cell_logger import logging_cell
@@ -156,7 +163,7 @@ def _count_threads(run: Run) -> int:
 
 def _find_modules(run: Run, memo: Memo) -> list[str]:
     """Return the modules whose sources decide the cell's numbers, found once for equal runs."""
-    parts = (run.runner, run.task_options, run.mixer_options)
+    parts = (run.runner, run.task_options, run.mixer_options, run.hardware)
     return memo.of("modules", parts, partial(_list_modules, run))
 
 
@@ -169,6 +176,10 @@ def _list_modules(run: Run) -> list[str]:
             "models.backbone.model",
             *(f["class_path"].rpartition(".")[0] for f in families),
         ]
+    if run.runner.models and run.hardware.kernels is not KernelChoice.own:
+        from lra.models.kernels.providers import sources
+
+        modules += sources()
     for name in run.runner.beside:
         _, _, options = core_of(bundled_family(name, "runner.references"), ())
         modules.append(str(options["class_path"]).rpartition(".")[0])
@@ -186,6 +197,8 @@ def marks(run: Run) -> dict[str, str]:
         labels["scale"] = scale
     if not run.runner.models:
         return labels
+    if run.hardware.kernels is not KernelChoice.own:
+        labels["hardware.kernels"] = str(run.hardware.kernels)
     labels |= run.runner.marks(run.task.spec.regime)
     if run.runner.started_from is not None:
         labels["start"] = run.runner.started_from
@@ -246,8 +259,9 @@ def compare_cells(argument: Mapping[str, Any], send: Callable[[object], None]) -
         phase("building")
         works = {key: _load_work(cell) for key, cell in argument["cells"].items()}
         run = next(iter(works.values())).run
-        for item in run.runner.compare(works, argument["probed"]):
-            send(item)
+        with _public_kernels(run):
+            for item in run.runner.compare(works, argument["probed"]):
+                send(item)
 
 
 def _run_or_probe(argument: Mapping[str, Any]) -> Iterator[object]:
@@ -257,7 +271,19 @@ def _run_or_probe(argument: Mapping[str, Any]) -> Iterator[object]:
     if work.run.runner.models:  # a model that refuses its options does so here, before any work
         without_weights(work.run, int(argument["length"]))
     runner = work.run.runner
-    yield from runner.probe(work) if argument.get("probed") else runner.run(work)
+    with _public_kernels(work.run):
+        yield from runner.probe(work) if argument.get("probed") else runner.run(work)
+
+
+def _public_kernels(run: Run) -> AbstractContextManager[object]:
+    """Return a context in which the kernels that `hardware.kernels` wants compute operations."""
+    kernels = run.hardware.kernels
+    if kernels is KernelChoice.own or not run.runner.models:
+        return nullcontext()
+    # Adapters of kernels are imported only where they are wanted.
+    from lra.models.kernels.session import public_kernels
+
+    return public_kernels(required=kernels is KernelChoice.public)
 
 
 def _load_work(argument: Mapping[str, Any]) -> CellWork:

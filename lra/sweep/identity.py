@@ -21,7 +21,7 @@ from lra.composition.run import Run
 from lra.errors import ConfigError
 from lra.models.idle import fixed_in
 from lra.models.transfer.files import files_of
-from lra.runners.measurement.hardware import Device, HardwareProfile
+from lra.runners.measurement.hardware import Device, HardwareProfile, KernelChoice
 from lra.runners.records import SCHEMA, Memo
 from lra.tasks.data.sources import remembered_sha256
 
@@ -98,6 +98,10 @@ def identity(
         # Two patterns may be one model at some depth: each has its runs, under its name.
         if run.model_name != run.model:
             shared["pattern"] = run.model_name
+        kernels = memo.of("kernels", (hardware,), partial(_describe_kernels, hardware))
+        described["kernels"] = str(KernelChoice.own)
+        described |= kernels
+        changed |= kernels
         mixer, mixer_changed = memo.of(
             ("mixer", run.model),
             (run.mixer_options, place),
@@ -189,6 +193,18 @@ def _describe_machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
         "torch": version("torch"),
         "token_budget": hardware.token_budget,
     }
+
+
+def _describe_kernels(hardware: HardwareProfile) -> dict[str, Any]:
+    """Return the choice of kernels and the versions of their packages; {} for our own forms."""
+    if hardware.kernels is KernelChoice.own:
+        return {}
+    # Adapters of kernels are imported only where they are wanted.
+    from lra.models.kernels.providers import installed_versions
+
+    versions = installed_versions()
+    named = {"kernel_versions": versions} if versions else {}
+    return {"kernels": str(hardware.kernels), **named}
 
 
 def _runner_options(options: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ AXES = ("length", "mode", "seed", "runner", "schema")
 LABELLED = (
     "mixer.variant", "mixer.layers", "runner.qk", "runner.source", "runner.rule",
     "runner.learning_rate", "runner.decay", "runner.evaluate_splits", "runner.tuned",
-    "runner.transferred",
+    "runner.transferred", "kernels",
 )  # fmt: skip
 """Options that a label or the mode of a row names already, so that reports show them."""
 SCORED = ("alibi", "t5", "shaw", "transformer_xl")

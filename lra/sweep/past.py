@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from lra.composition.runner_class import runner_class
 from lra.errors import ConfigError, UnknownName
+from lra.runners.measurement.hardware import KernelChoice
 from lra.runners.records import Cell
 from lra.runners.storage.formats import BadStore, read_bytes, read_cell, read_object
 from lra.runners.store import Store
@@ -53,6 +54,8 @@ def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
     for stored in past:
         if any(stored.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
             continue
+        if _kernels(stored.config) != _kernels(cell.config):
+            continue  # a public kernel takes another time than our operations
         work, key = _measure_work(stored.columns, stored.config), _alike_key(stored.config)
         if not work or not wanted_work or not 1 / MOST_SCALED <= wanted_work / work <= MOST_SCALED:
             continue
@@ -97,6 +100,11 @@ def _measure_work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> floa
         return length
     examples = _config_number(config, "runner", "examples")
     return length * size * examples
+
+
+def _kernels(config: Mapping[str, Any]) -> str:
+    """Return the choice of kernels in a configuration; older ones have none."""
+    return str((config.get("hardware") or {}).get("kernels", KernelChoice.own))
 
 
 def _config_number(node: Any, *path: str) -> float:

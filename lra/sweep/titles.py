@@ -13,13 +13,13 @@ LONGEST_VALUE = 60
 """Characters of an option's value."""
 PATHS = {"mixer": "model.mixer", "backbone": "model.backbone", "task.options": "task"}
 """What the beginning of a name in an identity is called on the command line."""
-MACHINE = ("device", "precision", "matmul_precision", "compile")
+MACHINE = ("device", "precision", "matmul_precision", "compile", "kernels")
 """Options of the hardware at the top of an identity."""
 TITLED = ("schema", "mode", "model", "pattern", "runner.name", "runner.source", "runner.qk",
           "task.name", "task.options.name")  # fmt: skip
 """Entries of an identity that a title has already, or that mean nothing to people."""
 DERIVED = ("task.data", "task.version", "task.source", "task.vocabulary", "task.classes",
-           "length", "trainings.", "machine.name", "machine.torch")  # fmt: skip
+           "length", "trainings.", "machine.name", "machine.torch", "kernel_versions.")  # fmt: skip
 """Entries that follow from options: they are named only where no option distinguishes two cells."""
 
 

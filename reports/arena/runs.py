@@ -66,7 +66,7 @@ def protocol_runs(frame: pd.DataFrame) -> list[ProtocolRuns]:
 
 def _records(rows: pd.DataFrame) -> list[dict[Any, Any]]:
     """Return rows as dictionaries with the columns that make names."""
-    needed = ["family", "options", "labels", "task", "length"]
+    needed = ["family", "options", "labels", "task", "length", "kernels"]
     needed += [column for column in ("unlike",) if column in rows]
     records: list[dict[Any, Any]] = rows[needed].to_dict("records")
     return records
@@ -90,5 +90,6 @@ def _line_name(row: Mapping[Any, Any]) -> str:
     options = {k: v for k, v in row["options"].items() if not k.startswith(_OF_TASK)}
     # The notes of single numbers list the changed options, which may differ between tasks.
     further = ["changed"] if row["unlike"] and "scale" not in labels else []
+    further += [row["kernels"]] if row["kernels"] else []
     further += [f"from {labels['start']}"] if "start" in labels else []
     return current_style().name(row["family"], options, departures_of(labels), further)

@@ -28,6 +28,7 @@ _DESCRIBING = frozenset({
     "stop_at", "target", "targets", "threshold", "tokenizer", "tokens", "trained_tokens",
     "unwatched", "variant", "version", "weights", "windows", "tuned", "transferred", "study",
     "trial", "search", "search_name", "rung", "options", "metric", "better", "words", "marks",
+    "kernels", "forms",
 })  # fmt: skip
 """Labels that are no part of a key: they describe a row, or the key has them in another form."""
 

@@ -25,7 +25,7 @@ IN_NAMES = frozenset({"variant", "layers", "start", "regime", "tokenizer", *RUN_
 """Labels that a model's name or the title of its table already shows."""
 REMARKS = frozenset({
     "disturbed", "sentence", "examples", "windows", "weights", "settings", "deviations", "tuned",
-    "transferred", "study", "trial",
+    "transferred", "study", "trial", "kernels", "forms",
 })  # fmt: skip
 """Labels that do not distinguish rows."""
 

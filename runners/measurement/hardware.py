@@ -78,6 +78,17 @@ class MatmulPrecision(StrEnum):
     medium = auto()
 
 
+class KernelChoice(StrEnum):
+    """Which form computes an operation that has a public kernel, such as one of fla-core."""
+
+    own = auto()
+    """Our PyTorch operations compute everything."""
+    public = auto()
+    """Public kernels compute every operation that can have one; otherwise a run is refused."""
+    auto = auto()
+    """Public kernels compute what they can, and our PyTorch operations the rest."""
+
+
 TYPICAL = (
     "float32", "bfloat16", "float16", "efficiency", "bytes", "bytes_efficiency", "cache",
     "exponentials", "sorts", "operator_s", "memory_bytes",
@@ -116,6 +127,7 @@ class HardwareProfile:
     precision: Precision = Precision.float32
     matmul_precision: MatmulPrecision = MatmulPrecision.highest
     compile: bool = False
+    kernels: KernelChoice = KernelChoice.own
     threads: int = 0
     """CPU threads of a run that measures time, which runs alone; 0: all cores (or the quota)."""
     training_threads: int = 1

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from lra.models.backbone.model import Backbone, TaskFacts
 from lra.models.contract.counting import count_operations, fake_tensors, saved_bytes
 from lra.runners.measurement.device import DTYPES, autocast
-from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.hardware import HardwareProfile, KernelChoice
 from lra.runners.measurement.inputs import random_inputs
 from lra.runners.measurement.measure import machine_rates
 from lra.runners.measurement.watch import Rounds, Watch
@@ -107,9 +107,12 @@ class Bench:
     def operations(self, name: str, call: Callable[[], object], seconds: float) -> int:
         """Return how many matrix operations one call of the model `name` does.
 
-        If it takes more than `long_step_s` seconds, they are counted on tensors without data.
+        If it takes more than `long_step_s` seconds, they are counted on tensors without data. On a
+        GPU with public kernels they are, too, because our PyTorch operations, which are counted in
+        place of the kernels, may need more memory than the GPU has.
         """
-        if seconds <= self.long_step_s and not self.hardware.compile:
+        own = self.hardware.kernels is KernelChoice.own or self.device.type == "cpu"
+        if own and seconds <= self.long_step_s and not self.hardware.compile:
             return count_operations(call)
         try:
             return self._count_without_data(name)

@@ -27,6 +27,7 @@ from lra.conf.choices import by_name
 from lra.models.backbone.generation import Point, TokenSampling, advance, begin, next_logits
 from lra.models.backbone.model import Backbone
 from lra.models.contract.counting import count_operations
+from lra.models.kernels.door import check_used, kernel_labels
 from lra.models.state import size_bytes
 from lra.runners.isolation.progress import MEASURING_S, phase, so_far
 from lra.runners.measurement.device import autocast
@@ -216,6 +217,7 @@ class TokenWriter:
         phase("first token")
         config, points = self.config, list[Point]()
         first_s = time_call(lambda: points.append(self.first_token()), self.device)
+        check_used()
         (after_first,) = points
         token = self.following(after_first)
         if self.memory is not None:
@@ -223,7 +225,7 @@ class TokenWriter:
         sample = try_call(token, self.watch)
         slow = over_limit(
             "token_time", "one token", sample, self.watch.threads,
-            option="token_limit_s", limit_s=config.token_limit_s,
+            option="token_limit_s", limit_s=config.token_limit_s, labels=kernel_labels(),
         )  # fmt: skip
         if slow is not None:
             yield slow
@@ -263,7 +265,7 @@ class TokenWriter:
                 )
         samples = tokens.samples(TOKEN)
         mark = mark_labels({}, tokens, samples)
-        labels = {"kernel": kernels} if kernels else {}
+        labels = ({"kernel": kernels} if kernels else {}) | kernel_labels()
         token_s = median(samples)
         yield Measurement(metric="token_time", value=token_s, samples=samples, labels=labels | mark)
         yield Measurement(

@@ -28,6 +28,7 @@ import torch
 
 from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone
+from lra.models.kernels.door import check_used, kernel_labels
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import MEASURING_S, phase, so_far
 from lra.runners.measurement.device import autocast
@@ -141,6 +142,7 @@ def measure(
         for call in calls.values():
             ranks.wait()
             last_s = time_call(call, device)
+    check_used()
     rounds = config.rounds(ranks.largest(last_s))
     times = _time_interleaved(calls, ranks, device, rounds)
     with Traffic() as traffic:
@@ -153,7 +155,8 @@ def measure(
     why = crowd or scatter_reason(ours)
     marked = {**labels, DISTURBED: why} if why else labels
     seconds = median(ours)
-    yield Measurement(metric="train_step_time", value=seconds, samples=ours, labels=marked)
+    forms = {**marked, **kernel_labels()}
+    yield Measurement(metric="train_step_time", value=seconds, samples=ours, labels=forms)
     yield Measurement(metric="tokens_per_second", value=tokens / seconds, labels=marked)
     rate = tokens / seconds / ranks.size
     yield Measurement(metric="tokens_per_second_per_device", value=rate, labels=marked)
@@ -221,7 +224,7 @@ def _build_step(
         with nullcontext() if synchronised is None else synchronised.adding(last=True):
             call = part_loss if synchronised is None else synchronised.call
             with autocast(hardware):
-                loss, _state = call(batch, None, total, share)
+                loss, _state = call(batch, None, None, total, share)
             torch.autograd.backward(loss)
         optimiser.step()
         optimiser.zero_grad()

@@ -25,6 +25,7 @@ from lra.conf.bounds import check_least
 from lra.conf.choices import by_name
 from lra.conf.system_errors import out_of_memory
 from lra.models.backbone.model import Backbone
+from lra.models.kernels.door import check_used, kernel_labels, session_is_open
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import phase, phase_prefix
 from lra.runners.measurement.growth import foretold
@@ -160,14 +161,15 @@ class Scaling(Timing, Runner):
         """Yield the memory of a call, and a `Probe` unless the call is too slow to be timed."""
         contender = yield from _probe_model(self._bench({OWN: work}), self, work.model)
         if contender is not None:
-            yield Probe({"peak": contender.peak, "kernel": contender.kernel})
+            names = ("peak", "kernel", "forms")
+            yield Probe({name: getattr(contender, name) for name in names})
 
     def compare(
         self, works: Mapping[str, Work], probed: Mapping[str, Probe]
     ) -> Iterator[tuple[str, Measurement]]:
         """Time the models interleaved with each other and with the references; yield the rows.
 
-        The facts of a `Probe` are `peak` and `kernel` of its `Contender`: see `probe`.
+        The facts of a `Probe` are those of its `Contender`: see `probe`.
         """
         contenders = {
             key: Contender(
@@ -225,6 +227,8 @@ class Contender:
     """Peak bytes of tensors during one pass."""
     kernel: str
     """The kernel of fused attention; "" for none."""
+    forms: Mapping[str, str] = field(default_factory=dict)
+    """Labels that say which public kernels ran: see `lra.models.kernels.door.kernel_labels`."""
     is_reference: frozenset[str] = frozenset()
     """References that are equal to this model."""
     call: Call | None = None
@@ -277,8 +281,9 @@ def _probe_model(
     call = bench.prepare(OWN)
     phase("first call")
     first_s = time_call(call, bench.device)
+    check_used()
     sample = try_call(call, bench.watch)
-    slow = _check_limit("time", sample, bench, config)
+    slow = _check_limit("time", sample, bench, config, **kernel_labels())
     if slow is not None:
         yield slow
     if bench.hardware.compile:
@@ -294,7 +299,10 @@ def _probe_model(
         phase("counting operations")
         yield from bench.counted_rows(OWN, call, sample.seconds)
         return None
-    return Contender(model=model, peak=peak, kernel=kernel, call=call, seconds=sample.seconds)
+    return Contender(
+        model=model, peak=peak, kernel=kernel, forms=kernel_labels(), call=call,
+        seconds=sample.seconds,
+    )  # fmt: skip
 
 
 def _check_limit(
@@ -319,7 +327,11 @@ def _compare_models(
     """
     calls: dict[str, TimedCalls] = {}
     for key, contender in contenders.items():
-        call, seconds = contender.call or bench.prepare(key), contender.seconds
+        call, seconds = contender.call, contender.seconds
+        if call is None:
+            call = bench.prepare(key)
+            if session_is_open():  # this process compares and tunes kernels in the first call
+                time_call(call, bench.device)
         is_long = seconds > config.long_step_s  # a long call gets no further warm-up
         calls[key] = TimedCalls(call, seconds if is_long else config.warm(call, bench.device))
     references: dict[str, list[Reference]] = {key: [] for key in contenders}
@@ -449,7 +461,7 @@ def _compare_times(
     samples = watched.samples(key)
     seconds, tokens = median(samples), float(bench.tokens.numel())
     labels = {"kernel": contender.kernel} if contender.kernel else {}
-    labels = mark_labels(labels, watched, samples)
+    labels = mark_labels({**labels, **contender.forms}, watched, samples)
     yield Measurement(metric="time", value=seconds, samples=samples, labels=labels)
     rate, labels = tokens / seconds, mark_labels({}, watched, samples)
     yield Measurement(metric="tokens_per_second", value=rate, labels=labels)

@@ -52,18 +52,21 @@ class MixedSources(UserWarning):
 
 def warn_if_mixed(table: "pd.DataFrame") -> None:
     """Warn if one kind of measurement in a table comes from several versions of the code."""
-    # Rows differ in kind if their models have other families in some layers, or start from other
-    # weights, because these use other source files.
+    # Rows differ in kind if their models have other families in some layers, start from other
+    # weights, or may use public kernels, because these use other source files.
     kinds = table[["runner", "model", "task", "mode", "fingerprint"]].assign(
         layers=[labels.get("layers", "") for labels in table["labels"]],
         start=[labels.get("start", "") for labels in table["labels"]],
+        kernels=[labels.get("hardware.kernels", "") for labels in table["labels"]],
     )
     distinct = kinds.drop_duplicates()
     measured = distinct.drop(columns="fingerprint")
     mixed = sorted(
         {
             f"{runner}/{' '.join(filter(None, (model, layers, start)))}/{task}"
-            for runner, model, task, _, layers, start in measured[measured.duplicated()].to_numpy()
+            for runner, model, task, _, layers, start, _ in measured[
+                measured.duplicated()
+            ].to_numpy()
         }
     )
     if mixed:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from lra.models.backbone.model import Backbone, Outcome
+from lra.models.kernels.door import check_used, kernel_labels
 from lra.models.mixer import AfterStep, State
 from lra.runners.isolation.progress import (
     EVERY_S,
@@ -31,7 +32,7 @@ from lra.runners.isolation.progress import (
 )
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.disturbance import shares_between
-from lra.runners.measurement.hardware import HardwareProfile, Precision
+from lra.runners.measurement.hardware import HardwareProfile, KernelChoice, Precision
 from lra.runners.measurement.measure import process_peak_bytes
 from lra.runners.measurement.witnesses import Counters
 from lra.runners.records import DISTURBED, Diverged, Interrupted, Measurement, Outcomes, digest
@@ -196,6 +197,7 @@ class Trainer:
                 self.updates.watched = not self.ranks.sharded and ready(every_s)
                 requests = stop.is_set(), self.overdue()  # of this process; sent with the loss
                 loss = self.counted_step(batch, requests)
+                check_used()
                 self.running += loss
                 self.since += 1
                 if self.device.type == "cpu":
@@ -478,10 +480,11 @@ def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
     together = trainer.together
     crowd = "" if together is None else crowding_reason(trainer.ranks, trainer.device)
     mark = {DISTURBED: crowd} if crowd else {}
+    forms = {**mark, **kernel_labels()}
     if times:
         step_s = median(times)
-        yield Measurement(metric="train_step_time", value=step_s, samples=times, labels=mark)
-    yield Measurement(metric="train_time", value=spent_s, labels=mark)
+        yield Measurement(metric="train_step_time", value=step_s, samples=times, labels=forms)
+    yield Measurement(metric="train_time", value=spent_s, labels=forms)
     waiting = shares_between(trainer.begun, trainer.counters.process_times()).waiting
     if waiting is not None:
         yield Measurement(metric="waiting_share", value=waiting)
@@ -511,6 +514,8 @@ def identity(trainer: Trainer) -> str:
     shapes = {name: list(value.shape) for name, value in trainer.model.state_dict().items()}
     config = must_agree(trainer.config, but={*trainer.config.incidental, "until_step"})
     options = [must_agree(trainer.optim), config, str(trainer.hardware.precision)]
+    if trainer.hardware.kernels is not KernelChoice.own:
+        options.append(str(trainer.hardware.kernels))
     return digest([trainer.seed, trainer.task.spec.data_hash, options, shapes])
 
 
