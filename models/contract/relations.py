@@ -10,7 +10,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from lra.models.contract.calls import STATE_ENTRIES, Call, calls_of, fewer_calls_of, plain_call, possible
+from lra.models.contract.calls import (
+    STATE_ENTRIES,
+    Call,
+    calls_of,
+    fewer_calls_of,
+    plain_call,
+    possible,
+)
 from lra.models.contract.case import Case, Result, inapplicable, worst
 from lra.models.contract.facts import visible
 from lra.models.contract.gradients import compare_slope
