@@ -97,7 +97,7 @@ def test_families_that_look_back_alone_are_marked_where_both_directions_are_in_v
     assert marks["hyena"] == [True] * 5 + [False] * (len(marks["hyena"]) - 5)
     assert not any(marks["s4"])
     of_line = {line[3:].partition("]")[0] for line in lines() if ONE_SIDED in line}
-    assert of_line == {"hyena", "multires_conv"}
+    assert of_line == {"compressed", "hyena", "multires_conv", "path"}
     assert [line[:10] for line in lines("long-sequences") if ONE_SIDED in line] == ["| [hyena]("]
 
 

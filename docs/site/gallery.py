@@ -93,6 +93,7 @@ WITHOUT_ROWS = {
     "reports.figures.bubbles.bubble_figure": "speed, score and memory of models that were trained "
     "and timed under a protocol of the Long Range Arena",
     "reports.sections.attention_mass.mass_figure": "measurements of the runner `attention_mass`",
+    "reports.sections.index_recall.recall_figure": "measurements of the runner `index_recall`",
     "reports.sections.loops.loop_figure": "scores of the runner `loops`",
 }
 """What draws a kind of figure of which no rows are published, and what its rows are."""

@@ -123,7 +123,7 @@ def judge(
     return flat.view_as(target), None if training else logits.argmax(dim=-1) == target
 
 
-def placed(
+def spread_items(
     values: Float[Tensor, " n"] | Bool[Tensor, " n"],
     asked: Int[Tensor, " n"] | None,
     target: Int[Tensor, "*items"],
@@ -238,8 +238,8 @@ class TokenHead(nn.Module, ABC):
         if asked is not None and drops:
             nll = nll.index_select(0, asked)
         hits = [correct for _, correct in judged if correct is not None]
-        hit = placed(torch.cat(hits), asked, target) if hits else None
-        return placed(nll, asked, target), hit
+        hit = spread_items(torch.cat(hits), asked, target) if hits else None
+        return spread_items(nll, asked, target), hit
 
 
 class LanguageHead(TokenHead):

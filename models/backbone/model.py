@@ -50,8 +50,8 @@ from lra.models.backbone.heads import (
     TokenHead,
     interact,
     judge,
-    placed,
     pool,
+    spread_items,
 )
 from lra.models.backbone.layers import layer_config
 from lra.models.backbone.length_pooling import check_pooled_mixer, pooled_length, poolings
@@ -405,8 +405,8 @@ class Backbone(nn.Module):
             items = target if asked is None else target[asked]
             nll, hit = judge(logits, items, label_smoothing, training=self.training)
             nll, hit = (
-                placed(nll, asked, target),
-                None if hit is None else placed(hit, asked, target),
+                spread_items(nll, asked, target),
+                None if hit is None else spread_items(hit, asked, target),
             )
         for part in self.penalised:
             for name, value in part.penalties().items():

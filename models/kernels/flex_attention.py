@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -84,7 +84,7 @@ def _run(
     return o, aux.lse
 
 
-def cut_classes(x: Float[Tensor, "b h s k"], classes: int) -> Float[Tensor, "b r t k"]:
+def cut_classes(x: Shaped[Tensor, "b h s k"], classes: int) -> Shaped[Tensor, "b r t k"]:
     """Return a row of every `classes`-th token for each remainder, filled up with zeros."""
     if classes == 1:
         return x

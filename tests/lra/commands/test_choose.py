@@ -91,7 +91,7 @@ def test_a_screen_as_it_is_printed(
     assert "512 tokens, bidirectional, Small CPU, float32: reports/published/one.jsonl" in text
     assert "accuracy after 640 training examples, generated, version 1: reports/pub" in text
     assert "] accuracy, arXiv:2011.04006, table 1" in text
-    assert "All models use standard PyTorch" in text
+    assert "Forecasts and measured times are those of our PyTorch operations" in text
     assert "does not fit" not in text
 
     limit = "hardware.memory_limit_bytes=20000000"

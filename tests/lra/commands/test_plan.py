@@ -35,7 +35,7 @@ def test_a_sweep_for_another_machine_in_json(folder: Path, capsys) -> None:
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"schema", "sweep", "results", "machines", "total", "cells"}
     assert found["schema"] == 2
-    assert found["machines"] == [{"hardware": "h100", "measured": False}]
+    assert found["machines"] == [{"hardware": "h100", "measured": False, "kernels": "auto"}]
     linear, fnet = found["cells"]
     assert set(linear) == set(COLUMNS)
     assert (linear["model"], linear["seeds"], linear["steps"]) == ("linear", [0, 1], 50)
