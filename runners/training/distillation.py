@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from lra.conf.choices import by_name
 from lra.models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
-from lra.models.backbone.heads import TokenHead, placed
+from lra.models.backbone.heads import TokenHead, spread_items
 from lra.models.backbone.model import Backbone, Outcome
 from lra.models.backbone.placing import PLAIN
 from lra.models.backbone.stack import Stack
@@ -132,7 +132,7 @@ class Distillation:
             )
             logits = ours.logits(keep, tokens.shape[1], asked)
         soft = divergence(taught, logits, self.loss.temperature)
-        soft = placed(soft.flatten(), asked, target)
+        soft = spread_items(soft.flatten(), asked, target)
         nll = (1 - self.loss.share) * outcome.nll + self.loss.share * soft
         penalties = dict(outcome.penalties)
         real = None if keep is None else keep.flatten(0, 1)
