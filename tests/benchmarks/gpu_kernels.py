@@ -1,7 +1,7 @@
 """What public kernels give on one GPU: their tests, and both forms of a training step beside SDPA.
 
     python tests/benchmarks/gpu_kernels.py --out ROWS                         # about 10 minutes
-    python tests/benchmarks/gpu_kernels.py --out ROWS --device cpu --lengths 256  # does it run?
+    python tests/benchmarks/gpu_kernels.py --out ROWS --device cpu --lengths 256 --patience 20
 
 First `pytest -m gpu` runs the tests of kernels. Then, shortest length first, `lra run` measures
 training steps of the families whose operations have kernels (two layers of width 512, 8 heads, on a
