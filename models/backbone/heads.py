@@ -123,6 +123,13 @@ def judge(
     return flat.view_as(target), None if training else logits.argmax(dim=-1) == target
 
 
+def asked_items(weight: Tensor | None) -> Int[Tensor, " n"] | None:
+    """Return the items whose weight is not 0, as numbers in the flattened target; None: all."""
+    if weight is None or bool(weight.all()):
+        return None
+    return weight.flatten().nonzero().squeeze(1)
+
+
 def spread_items(
     values: Float[Tensor, " n"] | Bool[Tensor, " n"],
     asked: Int[Tensor, " n"] | None,

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lra.models.backbone.heads import asked_items
 from lra.models.backbone.model import Backbone
 from lra.models.backbone.placing import PLAIN
 from lra.models.backbone.stack import Stack, family
@@ -147,7 +148,7 @@ def _gate_gradients(
     # An example with a pair of sequences has two rows, which share the gates.
     by_row = {layer: gate.repeat_interleave(parts, 0) for layer, gate in gates.items()}
     with torch.enable_grad(), gate_heads(layers, by_row):
-        asked = None if batch.weight is None else batch.weight.flatten().nonzero().squeeze(1)
+        asked = asked_items(batch.weight)
         nll = model(batch.tokens, batch.target, batch.keep, layout=batch.layout, asked=asked).nll
         weight = torch.ones_like(nll) if batch.weight is None else batch.weight.to(nll)
         losses, counts = (nll * weight).reshape(rows, -1), weight.reshape(rows, -1)

@@ -236,8 +236,9 @@ def _settings(call: Call) -> list[tuple[str, Any, int]]:
 
     As often as in `NUMBERS` for precisions, in any case once.
     """
-    low = ("float32", "bfloat16", "autocast")
-    numbers = call.precision if call.precision in low else "exact", call.gradient
+    numbers = call.precision, call.gradient
+    if numbers not in NUMBERS:
+        numbers = "exact", call.gradient
     settings = {
         "entry": call.entry,
         "mode": (call.training, call.dropout),
@@ -249,7 +250,7 @@ def _settings(call: Call) -> list[tuple[str, Any, int]]:
         "strides": call.strides,
         "site": call.site,
     }
-    times = max(NUMBERS.count(numbers), 1)
+    times = NUMBERS.count(numbers)
     return [(name, each, times if name == "numbers" else 1) for name, each in settings.items()]
 
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from lra.models.backbone.heads import asked_items
 from lra.models.mixer import Layout
 from lra.tasks.task import Batch, Task
 
@@ -139,9 +140,8 @@ def asked_of(batch: Batch, device: torch.device) -> Int[Tensor, " n"] | None:
 
     None: all items. If the batch is on the CPU, nothing waits for `device`, which gets the result.
     """
-    if batch.weight is None or bool(batch.weight.all()):
-        return None
-    return batch.weight.flatten().nonzero().squeeze(1).to(device, non_blocking=True)
+    asked = asked_items(batch.weight)
+    return None if asked is None else asked.to(device, non_blocking=True)
 
 
 def rows_of(batch: Batch, rows: slice | Bool[Tensor, " b"]) -> Batch:
