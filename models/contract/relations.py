@@ -175,7 +175,7 @@ def sees_what_masks_leave(path: Path) -> Iterator[Result]:
         return
     may = visible(path.facts, length, causal=traits.causal, rows=rows).to(path.x.device)
     if traits.reach is not None and "is_global" not in path.facts:
-        place = path.real.cumsum(1)  # padding between tokens may count, or not
+        place = _places(path)
         may &= (place[:, None] - place[..., None]).abs() <= traits.reach
     if bool(may.all()):
         return
@@ -198,12 +198,26 @@ def sees_what_masks_leave(path: Path) -> Iterator[Result]:
     pair = (past, torch.zeros_like(past)) if path.exact else (gradient, gradient - past)
     limit = TOLERANCE[path.call.precision]
     yield path.case.agree(f"gradients of tokens {what}", *pair, limit)
-    moved = path.traits.reach is not None and not {"holes", "front"}.isdisjoint(path.masks)
-    if path.facts and not (path.draws or path.chooses or moved):  # segments may count real tokens
+    moving = {
+        "holes",
+        "front",
+        "document",
+    }  # segments may count real tokens, or those of a document
+    moved = path.traits.reach is not None and not moving.isdisjoint(path.masks)
+    if path.facts and not (path.draws or path.chooses or moved):
         blind, again = [*_blind(path, query, seen & own, gradient)], _real_tokens(path)
         # A token at one place of a block may read nothing, and padding moves blocks.
         if blind and [*_blind(path, again, may[every, again] & path.real[every, again][:, None])]:
             yield from blind
+
+
+def _places(path: Path) -> Tensor:
+    """Return the number of each token in its document, [b l]; others may count, or not."""
+    before, documents = path.real.cumsum(1), path.facts.get("document")
+    if documents is None:
+        return before
+    same = (documents[:, :, None] == documents[:, None]) & path.real[:, None]
+    return same.tril().sum(-1)
 
 
 def _real_tokens(path: Path) -> Tensor:

@@ -292,9 +292,9 @@ class SinkhornCore(nn.Module):
             first = (x.to(k.dtype).expand(k.shape[0], -1, -1, self.block, -1) for x in nulls)
             k, v = (torch.cat(pair, 2) for pair in zip(first, (k, v), strict=True))
             real = None if real is None else F.pad(real, (0, 0, 1, 0), value=True)
-        rows = slice(options.sortcut)
+        places = sorting.first_places(real, options.sortcut)
         if options.sort == Sort.topk:
-            scores, allowed = scores[:, :, rows], None if allowed is None else allowed[:, :, rows]
+            scores, allowed = sorting.take(scores, places), sorting.take(allowed, places)
             return sorting.take_best(
                 k, v, real, scores=scores, free=allowed, count=options.top_blocks, causal=causal
             )
@@ -304,7 +304,7 @@ class SinkhornCore(nn.Module):
             )
         else:
             weights = sorting.softmax(scores, allowed)
-        return sorting.mix(weights[:, :, rows], k, v, real)
+        return sorting.mix(sorting.take(weights, places), k, v, real)
 
 
 @options

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -86,6 +86,27 @@ def choices(
         earlier = torch.ones(1, 1, count, count, dtype=torch.bool, device=device).tril(-1)
         free = F.pad(earlier if free is None else earlier & free, (1, 0), value=True)
     return free
+
+
+def first_places(
+    real: Bool[Tensor, "#b n c"] | None, count: int | None
+) -> slice | Int[Tensor, "b t"]:
+    """Return the first `count` query blocks that have real tokens; None: all blocks.
+
+    Padding in front of a row fills whole blocks, to which nothing is sorted.
+    """
+    if count is None or real is None:
+        return slice(count)
+    return real.any(-1).sort(stable=True, dim=-1, descending=True).indices[:, :count]
+
+
+def take(
+    x: Shaped[Tensor, "#b #h n j"] | None, places: slice | Int[Tensor, "#b t"]
+) -> Shaped[Tensor, "..."] | None:
+    """Return the rows of query blocks at these places; None stays None."""
+    if x is None or isinstance(places, slice):
+        return x if x is None else x[:, :, places]
+    return x.take_along_dim(places[:, None, :, None], 2)
 
 
 def gumbel_like(scores: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:

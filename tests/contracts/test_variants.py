@@ -9,7 +9,7 @@ import pytest
 
 from lra.models.backbone.parallel import Parallel
 from lra.models.contract import CHECKS, Case, learning, relations
-from lra.models.contract.calls import calls_of
+from lra.models.contract.calls import calls_of, fewer_calls_of
 from lra.models.contract.case import fix_seed
 from lra.models.mixer import Positions, Traits, Unsupported
 from tests.contracts.choices_of_configs import MODELS
@@ -110,7 +110,7 @@ VARIANTS = {
     ],
     "mamba": [
         {"convolution": None, "states": 3, "expansion": 1, "step_rank": 2},
-        {"states": 3, "inner_norms": True},
+        {"states": 3, "inner_norms": True, "step_rank": 2},
     ],
     "mamba2": [
         {"chunk": 13, "convolution": None, "expansion": 1, "states": 4},
@@ -235,7 +235,8 @@ def test_mixers_side_by_side_keep_the_contract(options, monkeypatch):
 
 def check_contract(make, monkeypatch):
     """Run the checks of the kit on what `make` makes, in each direction that it offers."""
-    monkeypatch.setattr(relations, "calls_of", lambda case: calls_of(case)[::SHARE])
+    for draw in (calls_of, fewer_calls_of):
+        monkeypatch.setattr(relations, draw.__name__, lambda case, draw=draw: draw(case)[::SHARE])
     monkeypatch.setattr(learning, "_sites", lambda _: ())
     offered, failed = [], []
     checks = CHECKS.keys() - LEFT_OUT

@@ -15,7 +15,7 @@ from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.backbone.stack import Stack
 from lra.models.canon import TAPS, Canon
 from lra.models.contract import CHECKS, learning, relations
-from lra.models.contract.calls import calls_of
+from lra.models.contract.calls import calls_of, fewer_calls_of
 from lra.models.contract.case import fix_seed
 from lra.models.families.convbert import MixedAttention
 from lra.models.families.gla import GLA
@@ -254,7 +254,8 @@ def test_attention_with_place_b_passes_the_kit(
     def make(site: Site) -> Any:
         return family(replace(site, canon=True))
 
-    monkeypatch.setattr(relations, "calls_of", lambda case: calls_of(case)[::SHARE])
+    for draw in (calls_of, fewer_calls_of):
+        monkeypatch.setattr(relations, draw.__name__, lambda case, draw=draw: draw(case)[::SHARE])
     monkeypatch.setattr(learning, "_sites", lambda _: ())
     case = Few(make=make, causal=causal, max_length=LONG, width=12, heads=3)
     # The check of `start` compares projections with and without tokens before a row's first one,
