@@ -6,8 +6,8 @@ from small_diagnostics import made
 
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import NOT_ASKED, distinct, first_seen
+from lra.tasks.diagnostics.groups import is_even, table_of
 from lra.tasks.diagnostics.mqar import weighted_choice
-from lra.tasks.diagnostics.permutations import Group, is_even, table_of
 
 
 def test_baselines_by_hand():
@@ -100,11 +100,17 @@ def test_rows_are_seen_once():
     assert first_seen(rows, known, 9).tolist() == []
 
 
-@pytest.mark.parametrize("group", Group)
+ORDERS = {
+    **{"z2": 2, "z7": 7, "z60": 60, "s2": 2, "s3": 6, "s5": 120, "a3": 3, "a4": 12, "a5": 60},
+    **{"a4_x_z5": 60, "z2_x_z2_x_z3": 12, "s3_x_a4": 72},
+}
+
+
+@pytest.mark.parametrize("group", ORDERS)
 def test_groups_are_groups(group):
     table = table_of(group)
     order = len(table.names)
-    assert order == {"z2": 2, "z60": 60, "s3": 6, "a5": 60, "s5": 120}[group]
+    assert order == ORDERS[group] == len(set(table.names))
     assert table.product[0].tolist() == table.product[:, 0].tolist() == list(range(order))
     assert all(sorted(line) == list(range(order)) for line in table.product.tolist())
     left = table.product[table.product]  # [a, b, c]: (a b) c
@@ -115,7 +121,17 @@ def test_groups_are_groups(group):
         reached |= more
     assert len(reached) == order
     commutes = np.array_equal(table.product, table.product.T)
-    assert commutes == (group in (Group.z2, Group.z60))
+    assert commutes == (group[0] == "z" or group in ("s2", "a3"))
+
+
+def test_a_product_of_groups_multiplies_each_part():
+    pairs, first, second = table_of("a4_x_z5"), table_of("a4"), table_of("z5")
+    for a, b in ((7, 33), (59, 58), (4, 20)):
+        names = [
+            side.names[side.product[x, y]]
+            for side, x, y in ((first, a // 5, b // 5), (second, a % 5, b % 5))
+        ]
+        assert pairs.names[pairs.product[a, b]] == "/".join(names)
 
 
 def test_even_permutations_are_products_of_two_swaps_at_a_time():

@@ -15,7 +15,7 @@ from lra.tasks.diagnostics.base import NOT_ASKED
 from lra.tasks.diagnostics.duplicate import Duplicate
 from lra.tasks.diagnostics.induction import Induction
 from lra.tasks.diagnostics.mqar import MQAR
-from lra.tasks.diagnostics.permutations import Group, Permutations
+from lra.tasks.diagnostics.permutations import Permutations
 from lra.tasks.diagnostics.selective_copy import SelectiveCopy
 
 PINNED = [
@@ -36,6 +36,9 @@ def lookup(task, row):
 def copied(task, row):
     content = [token for token in row if token not in (0, task.symbols + 1)]
     marks = [place for place, token in enumerate(row) if token == task.symbols + 1]
+    if task.mark == "once":
+        assert set(row[marks[0] + 1 :]) == {0}
+        marks = range(marks[0] + 1, len(row))
     return dict(zip(marks, content, strict=True))
 
 
@@ -52,19 +55,21 @@ def repeated(task, row):
 
 
 def multiplied(task, row):
-    """Apply permutations, spelled as text, to what stands at each point; remainders are added."""
-    known = task.table.names
-    if task.group in (Group.z2, Group.z60):
-        return {i: sum(row[: i + 1]) % task.vocabulary for i in range(len(row))}
-    found = {}
-    for i in range(len(row)):
-        ends = []
-        for start in range(len(known[0])):
-            point = start
-            for token in row[: i + 1]:
-                point = int(known[token][point]) - 1
-            ends.append(str(point + 1))
-        found[i] = known.index("".join(ends))
+    """Follow what stands at each point through permutations spelled as text; add remainders."""
+    state, found = None, {}
+    for place in range(0, len(row), task.tokens_per_element):
+        parts = task.table.names[row[place]].split("/")
+        kinds = task.group.split("_x_")
+        state = state or ["0" if kind[0] == "z" else "123456"[: int(kind[1:])] for kind in kinds]
+        state = [
+            str((int(now) + int(part)) % int(kind[1:]))
+            if kind[0] == "z"
+            else "".join(part[int(point) - 1] for point in now)
+            for kind, now, part in zip(kinds, state, parts, strict=True)
+        ]
+        rest = row[place + 1 : place + task.tokens_per_element]
+        assert set(rest) <= {len(task.table.names)}
+        found[place + len(rest)] = task.table.names.index("/".join(state))
     return found
 
 
@@ -178,7 +183,7 @@ def test_splits_share_no_row_where_there_are_many():
 
 def test_a_small_space_is_shared_out_and_not_used_up():
     task = Permutations(
-        group=Group.s3, length=3, train_examples=30, validation_examples=12, test_examples=12
+        group="s3", length=3, train_examples=30, validation_examples=12, test_examples=12
     )  # 216 rows, four times as many
     task.prepare()
     rows = [row.tobytes() for split in task.sizes for row in task.rows(split).tokens]
@@ -186,13 +191,13 @@ def test_a_small_space_is_shared_out_and_not_used_up():
 
 
 def test_few_rows_stand_in_several_splits_and_it_is_said():
-    task = Permutations(group=Group.s3, length=3, **FEW)
+    task = Permutations(group="s3", length=3, **FEW)
     task.prepare()
     assert task.copies_allowed("train", "test") == 1
     finding = check_disjoint(task)
     assert finding.passed
     assert "of the test examples are in train" in finding.detail
-    longer = Permutations(group=Group.s3, length=3, test_length=30, **FEW)
+    longer = Permutations(group="s3", length=3, test_length=30, **FEW)
     assert longer.copies_allowed("train", "validation") == 1
     assert longer.copies_allowed("train", "test") == 0
 

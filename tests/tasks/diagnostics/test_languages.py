@@ -8,12 +8,11 @@ from literal_languages import LITERAL, value
 
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import NOT_ASKED
-from lra.tasks.diagnostics.languages.context_free import CONTEXT_FREE, SUMS_IN_BRACKETS
-from lra.tasks.diagnostics.languages.context_sensitive import CONTEXT_SENSITIVE, uniform_numbers
+from lra.tasks.diagnostics.languages.binary_numbers import uniform_numbers
+from lra.tasks.diagnostics.languages.catalogue import PLACES as LANGUAGES
+from lra.tasks.diagnostics.languages.context_free import SUMS_IN_BRACKETS
 from lra.tasks.diagnostics.languages.expressions import expression_counts
-from lra.tasks.diagnostics.languages.regular import REGULAR
 
-LANGUAGES = REGULAR | CONTEXT_FREE | CONTEXT_SENSITIVE
 EXAMPLES = {
     "parity": ("1 0 1 1", "1"),
     "even_pairs": ("0 1 1 0", "0"),
