@@ -57,9 +57,12 @@ class CopyString(DiagnosticTask):
         self.generated_as(
             vocabulary=self.letters + 1, difficulty=f"strings of {self.letters} letters{copied}"
         )
-        self.max_length = max(2 * length for length in (self.length, self.tested_length))
         if self.lookup is Lookup.prefix:
             self.least(1 + self.prefix_letters, "the looked-up letters, and one letter after them")
+
+    def row_size(self, length: int) -> int:
+        """Return the number of tokens of a string, the separator, and the copy without its end."""
+        return 2 * length
 
     def words(self, length: int) -> int:
         """Return the number of random words for a row: of each letter, and of the place."""

@@ -72,8 +72,6 @@ class Formal(DiagnosticTask):
         """Id of an empty place, or of =."""
         difficulty = self.language.replace("_", " ") + (", next tokens" if self.besides else "")
         self.generated_as(vocabulary=self.empty + (self.besides != 1), difficulty=difficulty)
-        lengths = [*self.lengths_of("train"), *self.lengths_of("test")]
-        self.max_length = max(self._input(n) + self._places(n) for n in lengths)
 
     def _input(self, length: int) -> int:
         """Return the number of tokens of the input."""
@@ -87,6 +85,10 @@ class Formal(DiagnosticTask):
     def chance(self) -> float:
         """Accuracy of a guess."""
         return self.rule.chance
+
+    def row_size(self, length: int) -> int:
+        """Return the number of tokens of the input and its places."""
+        return self._input(length) + self._places(length)
 
     def allowed_length(self, length: int) -> int:
         """Return the next length, from `length` on, of which the language has inputs."""
