@@ -70,7 +70,8 @@ class Formal(DiagnosticTask):
             )
         self.empty = len(self.rule.symbols)
         """Id of an empty place, or of =."""
-        difficulty = self.language.replace("_", " ") + (", next tokens" if self.besides else "")
+        words = [self.language.replace("_", " "), "next tokens" * bool(self.besides)]
+        difficulty = ", ".join(filter(None, [*words, self.rule.lengths]))
         self.generated_as(vocabulary=self.empty + (self.besides != 1), difficulty=difficulty)
 
     def _input(self, length: int) -> int:
@@ -128,7 +129,7 @@ class Formal(DiagnosticTask):
         found = super().baselines(split)
         if self.language is Language.modular:
             guess = floors.by_last_three(self.blocks("train"), self.empty)
-            sentence = "This baseline reads the last three tokens of the input."
+            sentence = "This baseline reads only the last three tokens of the input."
             found.append(self.baseline("last_three", split, guess, sentence))
         if self.language in floors.FLOORS:
             name, make, sentence = floors.FLOORS[self.language]

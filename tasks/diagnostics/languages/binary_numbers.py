@@ -92,6 +92,7 @@ _SUM = FormalLanguage(
     words=lambda length: 2 * words_of_number(length) + 1,
     places=lambda length: length + 1,
     allowed=lambda length: max(3, length),
+    lengths="lengths from 3 on",
 )
 BINARY_NUMBERS = {
     "addition": _SUM,

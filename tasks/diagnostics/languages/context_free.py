@@ -86,6 +86,7 @@ CONTEXT_FREE = {
         equation,
         lambda length: expression_bits(length - 2, 2),
         allowed=lambda length: max(3, length),
+        lengths="lengths from 3 on",
     ),
     "stack": FormalLanguage(
         ("0", "1", "pop", "push0", "push1", "end"),

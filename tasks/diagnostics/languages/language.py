@@ -29,6 +29,8 @@ class FormalLanguage(NamedTuple):
     """Number of answers to an input of a length, the end and what is behind it included."""
     allowed: Callable[[int], int] = lambda length: length
     """The next length, from this one on, of which there are inputs."""
+    lengths: str = ""
+    """The lengths of which there are inputs in words, unless there are of all."""
 
 
 def until_end(

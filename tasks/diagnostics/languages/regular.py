@@ -66,6 +66,7 @@ REGULAR = {
         modular,
         lambda length: length // 2 * math.log2(3 * MODULUS) + math.log2(MODULUS),
         allowed=lambda length: length + 1 - length % 2,
+        lengths="odd lengths",
     ),
     "cycle": FormalLanguage((*DIGITS, *"-.+"), 0.2, cycle, lambda length: length * math.log2(3)),
 }

@@ -64,6 +64,7 @@ STRINGS = {
         lambda length: length // 2 + math.log2(length // 2 * 2),
         words=lambda length: length // 2 + 1,
         allowed=lambda length: max(2, length),
+        lengths="lengths from 2 on",
     ),
     "duplicate": FormalLanguage("01", 0.5, duplicate, float, places=lambda length: 2 * length),
     "odds_first": FormalLanguage("01", 0.5, odds_first, float, places=int),

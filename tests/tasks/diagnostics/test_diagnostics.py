@@ -88,7 +88,7 @@ def test_a_literal_solver_finds_every_answer(name, longer):
     task = made(name, test_length=TASKS[name][1]["length"] + longer)
     for split, number in zip(("train", "validation", "test"), FEW.values(), strict=True):
         tokens, answers, _ = task.rows(split)
-        length = task.length + (longer if split == "test" else 0)
+        length = task.allowed_length(task.length + (longer if split == "test" else 0))
         assert tokens.shape == answers.shape == (number, length)
         assert tokens.min() >= 0
         assert tokens.max() < task.spec.vocabulary
@@ -221,6 +221,24 @@ def test_few_rows_stand_in_several_splits_and_it_is_said():
         (lambda: Duplicate(length=32, test_length=33), r"task\.test_length must be even"),
         (lambda: Duplicate(length=2), r"must be at least 4"),
         (lambda: Permutations(length=0), r"length must be at least 1"),
+        *(
+            (lambda group=group: Permutations(group=group), rf"task\.group must be .*got '{group}'")
+            for group in ("z1", "a2", "d4", "s7", "a4_x_", "z40_x_z30", "")
+        ),
+        (
+            lambda: Permutations(group="a5", steps="swaps"),
+            r"task\.steps=swaps needs .* task\.group=s5: got a5",
+        ),
+        (
+            lambda: Permutations(length=3, tokens_per_element=4),
+            r"length must be at least 4, because a row needs at least one element: got 3",
+        ),
+        (lambda: Permutations(tokens_per_element=0), r"got task\.tokens_per_element=0"),
+        (
+            lambda: SelectiveCopy(length=32, mark="once"),
+            r"at least 33, .* 16 symbols \(task\.items\), a mark and 16 blanks: got 32",
+        ),
+        (lambda: SelectiveCopy(placement="back"), r"uniform"),
         (lambda: Permutations(test_examples=0), r"must be at least 1: got task\.test_examples=0"),
         (lambda: Permutations(data_seed=-1), r"data_seed must be at least 0: got -1"),
     ],
