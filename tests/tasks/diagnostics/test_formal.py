@@ -177,7 +177,8 @@ def test_impossible_options(options, message):
 def test_the_spec_names_language_form_and_chance():
     task = Formal(language="missing_duplicate")
     assert task.spec.source == (
-        "generated, missing duplicate, lengths from 2 on, trained at 1 to 40, new rows in each batch"
+        "generated, missing duplicate, lengths from 2 on, trained at 1 to 40, "
+        "new rows in each batch"
     )
     assert task.spec.chance == 0.5
     assert task.spec.scores == {"exact_match", "scaled_accuracy"}
