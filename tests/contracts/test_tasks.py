@@ -19,7 +19,7 @@ from lra.tasks.data.sources import data_root
 from lra.tasks.diagnostics.duplicate import Duplicate
 from lra.tasks.diagnostics.induction import Induction
 from lra.tasks.diagnostics.mqar import MQAR
-from lra.tasks.diagnostics.permutations import Group, Permutations
+from lra.tasks.diagnostics.permutations import Permutations
 from lra.tasks.diagnostics.selective_copy import SelectiveCopy
 from lra.tasks.language.base import Regime
 from lra.tasks.language.corpus import Corpus, CorpusUnits
@@ -140,7 +140,7 @@ SHIPPED = {
         objective=InputObjective.unilm,
         masked_replacement=MaskedReplacement.bert,
     ),
-    "permutations-few": lambda: Permutations(**FEW, group=Group.s3, length=3),
+    "permutations-few": lambda: Permutations(**FEW, group="s3", length=3),
 }
 
 
