@@ -63,6 +63,8 @@ class DiagnosticTask(RowsTask):
     version: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     """Every length must be a multiple of this."""
+    kind: ClassVar[Kind] = Kind.language_modelling
+    """What a model predicts."""
 
     length: int
     """Number of tokens of a row in training and validation."""
@@ -142,7 +144,7 @@ class DiagnosticTask(RowsTask):
         return TaskSpec(
             name=self.name,
             version=self.version,
-            kind=Kind.language_modelling,
+            kind=self.kind,
             vocabulary=self.vocabulary,
             classes=self.vocabulary,
             max_length=self.max_length,
