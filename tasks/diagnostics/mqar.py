@@ -50,7 +50,7 @@ class MQAR(DiagnosticTask):
     makes short distances more frequent; 1 makes all equally frequent."""
     filler: Filler = Filler.random
     """Tokens between queries: random or blank."""
-    train_examples: int = 100_000
+    train_examples: int | None = 100_000
     validation_examples: int = 3000
     test_examples: int = 3000
 
