@@ -76,9 +76,14 @@ class DiagnosticTask(RowsTask):
     version: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     """Every length must be a multiple of this."""
-            kind=self.kind,
-            vocabulary=self.vocabulary + self.shift,
-            classes=self.vocabulary + self.shift,
+    kind: ClassVar[Kind] = Kind.language_modelling
+    """What a model predicts."""
+    padded: ClassVar[bool] = False
+    """Whether rows of one `length` may have fewer tokens (`Rows.sizes`)."""
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Options that decide rows only if they differ from their defaults: they came later."""
+    scores: ClassVar[frozenset[str]] = frozenset()
+    """Further scores; see `TaskSpec.scores`."""
 
     length: int
     """Number of tokens of a row in training and validation."""
@@ -241,15 +246,9 @@ class DiagnosticTask(RowsTask):
         return TaskSpec(
             name=self.name,
             version=self.version,
-<<<<<<< HEAD
             kind=self.kind,
-            vocabulary=self.vocabulary,
-            classes=self.vocabulary,
-=======
-            kind=Kind.language_modelling,
             vocabulary=self.vocabulary + self.shift,
             classes=self.vocabulary + self.shift,
->>>>>>> main
             max_length=self.max_length,
             padded=bool(self.shift),
             metric="accuracy",
@@ -319,7 +318,8 @@ class DiagnosticTask(RowsTask):
         At another length a test row cannot equal a training row. Training and validation rows are
         then not needed to exclude copies, and only one of each is made.
         """
-        length = max(1, round(factor * self.length / self.multiple)) * self.multiple
+        multiples = max(1, round(factor * self.length / self.multiple))
+        length = self.allowed_length(multiples * self.multiple)
         if [length] == self.lengths_of("test"):
             return {}
         sizes = {} if length == self.length else {"train_examples": 1, "validation_examples": 1}

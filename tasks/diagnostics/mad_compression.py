@@ -26,6 +26,7 @@ class MadCompression(DiagnosticTask):
 
     name: ClassVar[str] = "mad_compression"
     kind: ClassVar[Kind] = Kind.reconstruction
+    scores: ClassVar[frozenset[str]] = frozenset({"macro_accuracy"})
 
     length: int = 32
     vocabulary: int = 16
@@ -72,9 +73,8 @@ class MadCompression(DiagnosticTask):
 
         def by_position(tokens: np.ndarray) -> np.ndarray:
             """Return the last id at the end of the row, and `guess` elsewhere."""
-            answer = np.full_like(tokens, guess)
-            answer[:, -1] = self.vocabulary - 1
-            return answer
+            last = self.vocabulary - 1
+            return np.where(tokens == last, last, guess)
 
         return [
             self.baseline(

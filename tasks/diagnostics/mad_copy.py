@@ -20,6 +20,7 @@ class MadCopy(SelectiveCopy):
     """Copy the symbols of a row in order, without the blanks before them."""
 
     name: ClassVar[str] = "mad_copy"
+    scores: ClassVar[frozenset[str]] = frozenset({"macro_accuracy"})
 
     length: int = 256
     placement: Placement = Placement.gaps

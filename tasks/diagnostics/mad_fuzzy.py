@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
-from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
+from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Loss, Rows, below
 from lra.tasks.diagnostics.mad_recall import last_where
 from lra.tasks.task import Baseline
 
@@ -34,10 +34,12 @@ class MadFuzzy(DiagnosticTask):
     """Fuzzy recall: answer each repeated key of several tokens with its value."""
 
     name: ClassVar[str] = "mad_fuzzy"
+    scores: ClassVar[frozenset[str]] = frozenset({"macro_accuracy"})
 
     length: int = 128
     vocabulary: int = 16
     """Number of token ids; the last one is padding, and half of the others make keys."""
+    loss: Loss = Loss.all
     train_examples: int = 12_800
     validation_examples: int = 1280
     test_examples: int = 1280

@@ -33,6 +33,7 @@ class MadMemorisation(DiagnosticTask):
 
     name: ClassVar[str] = "mad_memorisation"
     multiple: ClassVar[int] = 2
+    scores: ClassVar[frozenset[str]] = frozenset({"macro_accuracy"})
 
     length: int = 32
     vocabulary: int = 256
@@ -90,8 +91,8 @@ class MadMemorisation(DiagnosticTask):
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines of all diagnostics, and the ceiling of seen keys, on `split`."""
         seen = np.zeros(self.vocabulary, bool)
-        for tokens, _ in self.blocks("train"):
-            seen[tokens] = True
+        for tokens, answers, _ in self.blocks("train"):
+            seen[tokens[:, :-1][answers[:, 1:] != NOT_ASKED]] = True
 
         def of_seen_keys(tokens: np.ndarray) -> np.ndarray:
             """Return the values of keys in train, and no value for the other keys."""

@@ -56,10 +56,10 @@ class MadNoisy(MadRecall):
         ends = super().words(length) + np.array([0, 1 + slots])
         for_pairs, for_slots, for_tokens = np.split(words, ends, axis=1)
         is_noise = noise_slots(for_slots, self.noise)
-        tokens, answers = pair_rows(for_pairs, is_noise, keys=self.keys, values=self.values)
+        rows = pair_rows(for_pairs, is_noise, keys=self.keys, values=self.values)
         covered = np.repeat(is_noise, 2, axis=1)
-        tokens[:, :-1][covered] = self.pair_ids() + below(for_tokens[covered], self.noise_ids)
-        return Rows(tokens, answers)
+        rows.tokens[:, :-1][covered] = self.pair_ids() + below(for_tokens[covered], self.noise_ids)
+        return rows
 
     def token_text(self, token: int) -> str:
         """Return k1, k2, … for keys, v1, v2, … for values, and n1, n2, … for noise."""

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt64
 
 from lra.conf.choices import by_name
-from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
+from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Loss, Rows, below
 from lra.tasks.task import Baseline
 
 
@@ -26,10 +26,12 @@ class MadRecall(DiagnosticTask):
     """In-context recall: answer each repeated key with its value."""
 
     name: ClassVar[str] = "mad_recall"
+    scores: ClassVar[frozenset[str]] = frozenset({"macro_accuracy"})
 
     length: int = 127
     vocabulary: int = 16
     """Number of token ids."""
+    loss: Loss = Loss.all
     train_examples: int = 12_800
     validation_examples: int = 1280
     test_examples: int = 1280
@@ -45,11 +47,11 @@ class MadRecall(DiagnosticTask):
                 f"{self.vocabulary}, which leaves {ids}"
             )
         self.least(3, "a pair of a key and its value, and the same key again")
-        for option, length in (("length", self.length), ("test_length", self.tested_length)):
+        for length in (self.length, self.tested_length, *(self.test_lengths or ())):
             if length % 2 == 0:
                 raise ValueError(
-                    f"task.{option} must be odd, because a row is pairs of tokens without the last "
-                    f"value: got {length}; wanted {length - 1} or {length + 1}"
+                    "lengths must be odd, because a row is pairs of tokens without the last value: "
+                    f"got {length}; wanted {length - 1} or {length + 1}"
                 )
 
     def pair_ids(self) -> int:
