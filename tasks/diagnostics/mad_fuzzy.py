@@ -4,12 +4,11 @@
     . .  .  .  .  .  .  .  .  . v7  . …  . v2 v4      last token; values of repeated keys are asked
 
 The last id is padding, on the left; of the others, the lower half (rounded down) makes keys, the
-rest values. The tokens of a key or value differ, and their order counts. Each row draws a value for
-every key. Values have 1, 2 or 3 tokens; keys too in training, but always 3 in validation and test.
-
-A row first draws the pair that its end repeats, and inserts it once a random number of tokens is
-reached. Pairs follow until fewer than 6 tokens are left beside that end. In 2 % of MAD's rows they
-are too few, so the end asks for a value never shown; here that pair then replaces the last one.
+rest values. A key or value has different tokens in an order. Each row draws a value for every key.
+Values have 1 to 3 tokens; keys too in training, but always 3 in validation and test. A row first
+draws the pair that its end repeats, and inserts it once a random number of tokens is reached. Pairs
+follow until fewer than 6 tokens are left beside that end. In 2 % of MAD's rows they are too few, so
+the end asks for a value never shown; here that pair then replaces the last one.
 """
 
 import math
@@ -65,8 +64,7 @@ class MadFuzzy(DiagnosticTask):
 
     def drawn_for(self, split: str, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
         """Return the rows of `split` that these random words decide."""
-        shortest = 1 if split == "train" else MOST
-        return fuzzy_rows(words, length=length, vocabulary=self.vocabulary, shortest=shortest)
+        return fuzzy_rows(words, length, self.vocabulary, 1 if split == "train" else MOST)
 
     def different_rows(self, length: int) -> float:
         """Return the binary logarithm of the number of rows of long pairs with different keys."""
@@ -75,9 +73,8 @@ class MadFuzzy(DiagnosticTask):
 
     def token_text(self, token: int) -> str:
         """Return k1, k2, … in keys, v1, v2, … in values, and _ for padding."""
-        if token == self.vocabulary - 1:
-            return "_"
-        return f"k{token + 1}" if token < self.keys else f"v{token - self.keys + 1}"
+        text = f"k{token + 1}" if token < self.keys else f"v{token - self.keys + 1}"
+        return "_" if token == self.vocabulary - 1 else text
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines of all diagnostics, and the last value, on `split`."""
@@ -86,9 +83,9 @@ class MadFuzzy(DiagnosticTask):
             """Return the token of the value before, at the same place in it or the last one."""
             rows, place = np.arange(len(tokens))[:, None], np.arange(tokens.shape[1])
             is_value = (tokens >= self.keys) & (tokens < self.vocabulary - 1)
-            end = last_where(is_value)
-            start = last_where(is_value & np.pad(~is_value[:, :-1], ((0, 0), (1, 0))))
-            # At a token of a value, the next one is asked, and the value before ends at its key.
+            is_first = is_value & np.pad(~is_value[:, :-1], ((0, 0), (1, 0)))
+            start, end = last_where(is_first), last_where(is_value)
+            # Inside a value, its next token is asked, and the value before ends at its key.
             here = np.where(is_value, place + 1 - start, 0)
             before = np.where(is_value, np.maximum(start - 1, 0), place)
             return tokens[rows, np.minimum(start[rows, before] + here, end[rows, before])]
@@ -115,7 +112,7 @@ def triples(words: UInt64[np.ndarray, "*n 3"], of: int) -> Int[np.ndarray, "*n 3
 
 
 def fuzzy_rows(
-    words: UInt64[np.ndarray, "n w"], *, length: int, vocabulary: int, shortest: int
+    words: UInt64[np.ndarray, "n w"], length: int, vocabulary: int, shortest: int
 ) -> Rows:
     """Return rows whose keys have `shortest` to 3 tokens; pair 0 of a row is that of its end."""
     number, keys, part = len(words), (vocabulary - 1) // 2, np.arange(MOST)
@@ -131,10 +128,10 @@ def fuzzy_rows(
     pairs = np.concatenate((key, value[rows, first]), axis=2)
     size = (pairs >= 0).sum(axis=2)
     end, limit = size[:, :1], length - size[:, :1] - 2 * MOST
-    # `put` pairs come before that of the end, unless they include it.
     start = size[:, 1:].cumsum(axis=1) - size[:, 1:]
     place = (words[:, :1] % (length - 2 * end).astype(np.uint64)).astype(np.int64)
     put = np.minimum((start < place).sum(1), (start < limit).sum(1) - 1)[:, None]
+    # `put` pairs come before that of the end, unless they include it.
     slot = np.arange(code.shape[1])
     included = ((first == 0) & (slot > 0) & (slot <= put)).any(axis=1, keepdims=True)
     put = np.where(included, slot[-1], put)
@@ -145,8 +142,7 @@ def fuzzy_rows(
     # The pair of the end comes behind the others, and all are moved to the right.
     pairs = np.concatenate((np.where(used[..., None], pairs, -1), pairs[rows, put]), axis=1)
     repeated = np.concatenate((repeated, np.ones_like(put, bool)), axis=1)
-    tokens = np.full((number, length + 1), vocabulary - 1)
-    answers = np.full((number, length + 1), NOT_ASKED)
+    tokens, answers = (np.full((number, length + 1), n) for n in (vocabulary - 1, NOT_ASKED))
     row, pair, place = np.nonzero(pairs >= 0)
     at = np.arange(len(row)) + (length + 1 - np.bincount(row).cumsum())[row]
     tokens[row, at] = content = pairs[row, pair, place]
