@@ -351,7 +351,7 @@ def _list_variants(
     """Yield the arguments of each line of a preset's `variants`, which only scale=full runs.
 
     A typed argument wins over the same argument of a line. A line is skipped if it is about other
-    tasks than those typed, or if nothing else is left of it.
+    tasks than those typed, or if nothing but the task is left of it.
     """
     lines = str((hydra.sweeper.params or {}).get(VARIANTS, "")).splitlines()
     keys = {word.key_or_group for word in typed}
@@ -359,9 +359,10 @@ def _list_variants(
     for line in lines if hydra.runtime.choices.get("scale") == "full" else ():
         words = [composer.parse(word) for word in line.split()]
         of_task = [str(value) for w in words if w.key_or_group == "task" for value in _values(w)]
+        chosen = [name for name in of_task if not tasks or name in tasks]
         others = [word for word in words if word.key_or_group not in {*keys, "task"}]
-        if others and (chosen := [name for name in of_task if not tasks or name in tasks]):
-            yield [composer.parse(f"task={','.join(chosen)}"), *others]
+        if others and (chosen or not of_task):
+            yield [composer.parse(f"task={name}") for name in [",".join(chosen)] if name] + others
 
 
 def _values(word: Override) -> list[Any]:

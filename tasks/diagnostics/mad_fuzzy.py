@@ -23,8 +23,7 @@ from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Loss, Rows, be
 from lra.tasks.diagnostics.mad_recall import last_where
 from lra.tasks.task import Baseline
 
-MOST = 3
-"""Most tokens of a key, or of a value."""
+MOST = 3  # tokens of the longest key, and of the longest value
 
 
 @by_name
