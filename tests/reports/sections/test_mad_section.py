@@ -76,11 +76,15 @@ def test_failures_and_floors_are_told(make: SimpleNamespace) -> None:
     told = {"model": "sdpa", "family": "sdpa", "options": {}, "task": "mad_recall", "source": "y"}
     why = {"status": "out_of_memory", "reason": "9 GiB are too much", "cell": "f"}
     failed = make.row("accuracy", None, **told, **why)
+    # A target that was not reached is no failure.
+    short = {"task": "mad_copy", "cell": rows[0]["cell"], "status": "skipped", "reason": "no"}
+    rows.append(make.row("steps_to_target", None, **told | short))
     floor = {"task": "mad_recall", "family": "baseline/majority", "options": {}}
     found = table(make, [*rows, failed, make.baseline("majority", 0.13, "always v1", **floor)])
     assert found is not None
     assert entries(found, "sdpa")["recall", "micro"].notes[0] == "1 setting"
     assert "9 GiB are too much" in entries(found, "sdpa")["recall", "micro"].notes[1]
+    assert entries(found, "sdpa")["copying", "micro"].text == "90.0"
     assert entries(found, "majority")["recall", "micro"].text == "13.0"
     assert entries(found, "majority")["recall", "macro"].value is None
 
