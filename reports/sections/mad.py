@@ -11,8 +11,9 @@ from lra.reports.sections.section import Part, TablePart
 from lra.reports.style import current_style
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
-from lra.reports.tables.scores import BASELINES
+from lra.reports.tables.scores import BASELINES, ORACLES
 from lra.reports.tables.table import Column, Entry
+from lra.runners.records import is_oracle
 
 TASKS = {
     "mad_compression": "compression", "mad_fuzzy": "fuzzy recall", "mad_recall": "recall",
@@ -46,10 +47,11 @@ def mad_table(rows: pd.DataFrame) -> Iterator[Part]:
         trial=[_trial(options) for options in final["options"]],
     )
     of_models = final[(final["baseline"] == "") & (final["runner"] == "train")]
-    of_baselines = final[final["baseline"] != ""]
+    oracle = final["baseline"].map(is_oracle).astype(bool)
+    of_baselines = final[(final["baseline"] != "") & ~oracle]
     lines = [
         (section, arm, _line(part[part["arm"] == arm]))
-        for section, part in (("", of_models), (BASELINES, of_baselines))
+        for section, part in (("", of_models), (BASELINES, of_baselines), (ORACLES, final[oracle]))
         for arm in model_order([*part["arm"].unique()])
     ]
     heads = [
@@ -63,7 +65,7 @@ def mad_table(rows: pd.DataFrame) -> Iterator[Part]:
         "over the classes that occur. A task's score is the mean over its settings, whose number "
         "is a note; the whole benchmark has 66. If a setting was trained with several options, "
         "validation chooses. The mean is over the tasks, and only if all six have a score. "
-        "ceiling seen keys: no model can know the keys that training rows lack.",
+        "No model can know the values of keys that training rows lack (ceiling seen keys).",
     )  # fmt: skip
     yield TablePart("mad", "MAD", table)
 

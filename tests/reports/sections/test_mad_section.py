@@ -8,6 +8,7 @@ import pytest
 
 from lra.reports.rows import prepare
 from lra.reports.sections.mad import TASKS, mad_table
+from lra.reports.tables.scores import BASELINES, ORACLES
 from lra.reports.tables.table import Entry, Table
 
 
@@ -80,8 +81,11 @@ def test_failures_and_floors_are_told(make: SimpleNamespace) -> None:
     short = {"task": "mad_copy", "cell": rows[0]["cell"], "status": "skipped", "reason": "no"}
     rows.append(make.row("steps_to_target", None, **told | short))
     floor = {"task": "mad_recall", "family": "baseline/majority", "options": {}}
-    found = table(make, [*rows, failed, make.baseline("majority", 0.13, "always v1", **floor)])
+    rows += [failed, make.baseline("majority", 0.13, "always v1", **floor)]
+    top = {"task": "mad_memorisation", "family": "baseline/ceiling_seen_keys", "options": {}}
+    found = table(make, [*rows, make.baseline("ceiling_seen_keys", 0.9, "seen keys", **top)])
     assert found is not None
+    assert [line.section for line in found.rows] == ["", BASELINES, ORACLES]
     assert entries(found, "sdpa")["recall", "micro"].notes[0] == "1 setting"
     assert "9 GiB are too much" in entries(found, "sdpa")["recall", "micro"].notes[1]
     assert entries(found, "sdpa")["copying", "micro"].text == "90.0"
