@@ -4,7 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
+from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 
@@ -40,6 +42,18 @@ def test_mad_has_66_settings_that_change_one_variable_of_a_baseline() -> None:
         rows = task["train_examples"]
         assert steps == 200 * -(-rows // 128)  # 200 epochs, small last batches included
     assert len(seen) == 66
+
+
+def test_models_have_the_parameters_of_mad_s_but_for_output_biases() -> None:
+    attention = 128 * 3 * 128 + 3 * 128 + 128 * 128 + 128
+    networks, ids = 3 * 128 * 352, 16 * 128
+    layers = 2 * (attention + networks + 2 * 128)
+    decoder = 2 * (128 + 128 * 128 + 128)
+    for task, wanted in (("mad_recall", 128), ("mad_compression", decoder + 128)):
+        (entry,) = entries(["+protocol=mad", "model=sdpa", f"task={task}", "logger=none"])
+        with torch.device("meta"):
+            model = build_model(typed(entry.config))
+        assert sum(p.numel() for p in model.parameters()) == 2 * ids + layers + wanted
 
 
 def test_a_smaller_scale_leaves_variants_out() -> None:
