@@ -1,14 +1,14 @@
 """Show scores on the six tasks of MAD, micro and macro, and their mean over all six."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import mean
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from lra.reports.rows import MARKS, model_order, short
+from lra.reports.sections.best_on_validation import with_arms
 from lra.reports.sections.section import Part, TablePart
-from lra.reports.style import current_style
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.scores import BASELINES, ORACLES
@@ -21,8 +21,6 @@ TASKS = {
 }  # fmt: skip
 """The tasks in the order of published tables, and their titles."""
 METRICS = {"accuracy": "micro", "macro_accuracy": "macro"}
-OF_TASK = "task."
-"""Beginning of the names of options that make another setting of a task."""
 
 
 class SettingScore(NamedTuple):
@@ -41,14 +39,16 @@ def mad_table(rows: pd.DataFrame) -> Iterator[Part]:
     final = final[final["runner"].isin(("train", "certify"))]
     if final["task"].nunique() < 2:
         return
-    final = final.assign(
-        arm=[_arm(*each) for each in final[["baseline", "family", "departures"]].to_numpy()],
-        setting=[_setting(row) for row in final.to_dict("records")],
-        trial=[_trial(options) for options in final["options"]],
+    records = final.to_dict("records")
+    final = with_arms(final).assign(
+        setting=[_setting(row) for row in records],
+        trial=[_options_of(row, data=False) for row in records],
     )
-    of_models = final[(final["baseline"] == "") & (final["runner"] == "train")]
+    is_baseline = final["baseline"] != ""
+    final["arm"] = final["arm"].where(~is_baseline, final["baseline"].str.replace("_", " "))
+    of_models = final[~is_baseline & (final["runner"] == "train")]
     oracle = final["baseline"].map(is_oracle).astype(bool)
-    of_baselines = final[(final["baseline"] != "") & ~oracle]
+    of_baselines = final[is_baseline & ~oracle]
     lines = [
         (section, arm, _line(part[part["arm"] == arm]))
         for section, part in (("", of_models), (BASELINES, of_baselines), (ORACLES, final[oracle]))
@@ -70,21 +70,16 @@ def mad_table(rows: pd.DataFrame) -> Iterator[Part]:
     yield TablePart("mad", "MAD", table)
 
 
-def _arm(baseline: str, family: str, departures: Sequence[str]) -> str:
-    """Return the name of a line: of a baseline, or of a model without options."""
-    name = baseline.replace("_", " ") if baseline else family
-    return current_style().name(name, {}, [w for w in departures if not w.startswith("changed: ")])
+def _options_of(row: dict[str, Any], *, data: bool) -> str:
+    """Return the options of a row that decide the setting of its task, or all others."""
+    options = sorted(row["options"].items())
+    return str([(name, value) for name, value in options if name.startswith("task.") == data])
 
 
 def _setting(row: dict[str, Any]) -> str:
-    """Return what distinguishes the setting of a row: its data, and options of the task."""
-    of_task = sorted(item for item in row["options"].items() if item[0].startswith(OF_TASK))
-    return str((row["source"], row["length"], of_task, row["cell"] if row["baseline"] else ""))
-
-
-def _trial(options: dict[str, str]) -> str:
-    """Return the options in which trainings on one setting differ."""
-    return str(sorted(item for item in options.items() if not item[0].startswith(OF_TASK)))
+    """Return what distinguishes the setting of a row: its data, and for a baseline its run."""
+    run = row["cell"] if row["baseline"] else _options_of(row, data=True)
+    return str((row["source"], row["length"], run))
 
 
 def _line(rows: pd.DataFrame) -> list[Entry]:
