@@ -34,6 +34,9 @@ class Kind(StrEnum):
     permutation_modelling = auto()
     """One token at some positions, each from its position and the tokens of lower rank in the
     batch's `order`."""
+    reconstruction = auto()
+    """Every token of a row, each from its position and one vector that a causal model makes of the
+    row."""
 
 
 TOKEN_KINDS = frozenset(set(Kind) - {Kind.classification, Kind.pair})

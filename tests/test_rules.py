@@ -280,7 +280,8 @@ READS_TEXT = {
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
     ("searches", "option_name"),  # the path of an option, of which a name is made
     ("searches", "_arm_names"),  # paths of options, and words of which a name is made
-    ("best_on_validation", "_with_arms"),  # words of which a name is made
+    ("best_on_validation", "with_arms"),  # words of which a name is made
+    ("mad", "_options_of"),  # the path of an option
     ("style", "name"),  # the same
     ("style", "_styled_departures"),  # the same
     ("tuning_points", "_draw_panel"),  # the path of an option

@@ -54,6 +54,8 @@ LONGEST_WORD = 10_000
 """The longest argument, in characters; Hydra would need seconds to read a longer one."""
 BASIC = {"launcher": "BasicLauncher", "sweeper": "BasicSweeper"}
 """Hydra's own launcher and sweeper, which this module replaces; it refuses all others."""
+VARIANTS = "variants"
+"""Entry of a preset's `hydra.sweeper.params`: each line has arguments of further runs."""
 PATH = "hydra.searchpath="
 
 
@@ -339,7 +341,33 @@ def _expand_preset(composer: Composer, flags: argparse.Namespace, hydra: Any) ->
     return [
         composer.parse(expand_sets(f"{key}={value}", folders))
         for key, value in (hydra.sweeper.params or {}).items()
+        if key != VARIANTS
     ]
+
+
+def _list_variants(
+    composer: Composer, hydra: Any, typed: Sequence[Override]
+) -> Iterator[list[Override]]:
+    """Yield the arguments of each line of a preset's `variants`, which only scale=full runs.
+
+    A typed argument wins over the same argument of a line. A line is skipped if it is about other
+    tasks than those typed, or if nothing but the task is left of it.
+    """
+    lines = str((hydra.sweeper.params or {}).get(VARIANTS, "")).splitlines()
+    keys = {word.key_or_group for word in typed}
+    tasks = {str(value) for word in typed if word.key_or_group == "task" for value in _values(word)}
+    for line in lines if hydra.runtime.choices.get("scale") == "full" else ():
+        words = [composer.parse(word) for word in line.split()]
+        of_task = [str(value) for w in words if w.key_or_group == "task" for value in _values(w)]
+        chosen = [name for name in of_task if not tasks or name in tasks]
+        others = [word for word in words if word.key_or_group not in {*keys, "task"}]
+        if others and (chosen or not of_task):
+            yield [composer.parse(f"task={name}") for name in [",".join(chosen)] if name] + others
+
+
+def _values(word: Override) -> list[Any]:
+    """Return the values of an argument, of which there is one or a list."""
+    return [*word.sweep_iterator()] if word.is_sweep_override() else [word.value()]
 
 
 def _list_combinations(
@@ -353,6 +381,9 @@ def _list_combinations(
     swept = [word for word in _expand_preset(composer, flags, hydra) if word not in ranged]
     typed = [word for word in typed if word not in ranged]
     runs = expand([*swept, *typed])
+    untyped = [word for word in typed if word.key_or_group != "task"]
+    for words in _list_variants(composer, hydra, typed):
+        runs += expand([*swept, *untyped, *words])
     if "task" not in {word.key_or_group for word in typed}:
         runs = with_settings(runs, composer)
     if {"protocol", "model"} <= {word.key_or_group for word in swept}:

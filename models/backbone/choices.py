@@ -18,12 +18,16 @@ class Head(StrEnum):
 
     permutation_modelling = auto()
     """One token at some positions, from the others in an order that the batch defines."""
+    reconstruction = auto()
+    """Every token of a row, each from the output at the last one and from its position."""
 
 
 TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair})
 """Heads with an answer at every position."""
-CAUSAL_HEADS = frozenset({Head.language_modelling, Head.sequence_to_sequence})
-"""Heads whose answers depend on no later token."""
+CAUSAL_HEADS = frozenset(
+    {Head.language_modelling, Head.sequence_to_sequence, Head.reconstruction}
+)
+"""Heads of models whose layers let no token depend on a later one."""
 
 
 class Residual(StrEnum):

@@ -57,6 +57,7 @@ from lra.models.backbone.layers import layer_config
 from lra.models.backbone.length_pooling import check_pooled_mixer, pooled_length, poolings
 from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.norms import NormKind
+from lra.models.backbone.reconstruction import RowDecoder
 from lra.models.backbone.requirements import checked_mixer, query_for
 from lra.models.backbone.seeding import SeedWatch, derive, draw_on_cpu, redraw
 from lra.models.backbone.stack import Stack, TransformerBlock
@@ -344,9 +345,16 @@ class Backbone(nn.Module):
         )
 
     def _draw_head(self, seed: int) -> None:
-        """Make the head and, for permutation modelling, the vector that queries start from."""
+        """Make the head and, for permutation modelling, the vector that queries start from.
+
+        For reconstruction, make the decoder in front of the head.
+        """
         torch.default_generator.manual_seed(derive(seed, "head"))
-        self.head = head_of(self.config, self.facts, self.embedding)
+        config = self.config
+        self.head = head_of(config, self.facts, self.embedding)
+        self.row_decoder: RowDecoder | None = None
+        if self.facts.head == Head.reconstruction:
+            self.row_decoder = RowDecoder(config.width_out, config.norm, config.norm_epsilon)
         needs_query = self.facts.head == Head.permutation_modelling
         self.query = query_for(self.stack, self.config.width) if needs_query else None
 
@@ -439,7 +447,7 @@ class Backbone(nn.Module):
         Raises:
             Unsupported: A mixer has no state, or the model is no causal language model.
         """
-        if not self.causal:
+        if not self.causal or self.row_decoder is not None:
             raise Unsupported(
                 "only causal language models have a state that continues from token to token: got "
                 f"a model with head={self.facts.head.value}"
@@ -475,6 +483,7 @@ class Backbone(nn.Module):
                 "rows of equal length into one batch and pass keep=None"
             )
         count, layers = cast(tuple[Tensor | None, State], state or (None, None))
+        task_keep = keep
         tokens, keep = tokens.flatten(0, 1), None if keep is None else keep.flatten(0, 1)
         x = self.embedding(tokens[..., None] if self.facts.scalars else tokens)
         if self.training and self.config.word_dropout:
@@ -501,6 +510,9 @@ class Backbone(nn.Module):
             queries = self.add_positions(self.query.to(x.dtype).expand_as(x), count)
             flow = cast(Stack, self.stack).queried(flow, self.embedding_dropout(queries), layout)
         flow = flow.with_x(self.output_dropout(flow.x))
+        if self.row_decoder is not None:
+            real = self._find_real_outputs(task_keep, flow.x)
+            flow = flow.with_x(self.row_decoder(flow.x, real))
         if count is not None:
             return flow._replace(state=(count + tokens.shape[1], flow.state))
         return flow

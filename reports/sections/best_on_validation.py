@@ -41,7 +41,7 @@ def best_on_validation(rows: pd.DataFrame) -> Iterator[Part]:
 
 def _table(test: pd.DataFrame, validation: pd.DataFrame, score: Score) -> Table | None:
     """Return the table of one score; None if no model has several settings."""
-    test, validation = (_with_arms(frame) for frame in (test, validation))
+    test, validation = (with_arms(frame) for frame in (test, validation))
     lines = []
     for place, part in validation.groupby([*TASK], dropna=False, sort=True):
         of_place = (test[list(TASK)].astype(str) == [str(v) for v in place]).all(axis=1)
@@ -62,7 +62,7 @@ def _table(test: pd.DataFrame, validation: pd.DataFrame, score: Score) -> Table 
     )  # fmt: skip
 
 
-def _with_arms(frame: pd.DataFrame) -> pd.DataFrame:
+def with_arms(frame: pd.DataFrame) -> pd.DataFrame:
     """Return rows with the column `arm`: the model's name without options and changed settings."""
     parts = zip(frame["family"], frame["departures"], strict=True)
     return frame.assign(arm=[

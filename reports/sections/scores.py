@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from lra.reports.sections.best_on_validation import best_on_validation
+from lra.reports.sections.mad import mad_table
 from lra.reports.sections.score_dots import score_dots
 from lra.reports.sections.section import LeftOut, Part, TablePart
 from lra.reports.stems import stem
@@ -20,6 +21,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             heading = f"{metric.replace('_', ' ').capitalize()}, {split} split"
             yield TablePart(name if split == "test" else f"{name}-{stem(split)}", heading, table)
     yield from best_on_validation(rows)
+    yield from mad_table(rows)
     yield from score_dots(rows)
     if "test" not in scored_splits:
         yield LeftOut("accuracy", "the rows have no final accuracy on the test split")

@@ -76,6 +76,8 @@ class DiagnosticTask(RowsTask):
     version: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     """Every length must be a multiple of this."""
+    kind: ClassVar[Kind] = Kind.language_modelling
+    """What a model predicts."""
     padded: ClassVar[bool] = False
     """Whether rows of one `length` may have fewer tokens (`Rows.sizes`)."""
     later: ClassVar[frozenset[str]] = frozenset()
@@ -254,7 +256,7 @@ class DiagnosticTask(RowsTask):
         return TaskSpec(
             name=self.name,
             version=self.version,
-            kind=Kind.language_modelling,
+            kind=self.kind,
             vocabulary=self.vocabulary + self.shift,
             classes=self.vocabulary + self.shift,
             max_length=self.max_length,
@@ -327,7 +329,8 @@ class DiagnosticTask(RowsTask):
         At another length a test row cannot equal a training row. Training and validation rows are
         then not needed to exclude copies, and only one of each is made.
         """
-        length = max(1, round(factor * self.length / self.multiple)) * self.multiple
+        multiples = max(1, round(factor * self.length / self.multiple))
+        length = self.allowed_length(multiples * self.multiple)
         if [length] == self.lengths_of("test"):
             return {}
         sizes = {} if length == self.length else {"train_examples": 1, "validation_examples": 1}
