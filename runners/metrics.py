@@ -64,6 +64,14 @@ METRICS: dict[str, Metric] = {
         "on one split (label split)"),
     "exact_match": _metric("fraction", True, "fraction of sequences in which the model predicts "
         "every token correctly"),
+    "macro_accuracy": _metric("fraction", True, "mean of the accuracies of all classes that occur "
+        "in a split"),
+    "scaled_accuracy": _metric("fraction", True, "(accuracy - a) / (1 - a), where a is the "
+        "accuracy of a guess: 0 for a guess", least=-1e3),
+    "mcc": _metric("1", True, "correlation of predicted and true class (Matthews' correlation "
+        "coefficient), for two classes", least=-1.0, most=1.0 + 1e-6),
+    "accuracy_by_group": _metric("fraction", True, "accuracy of the items of one part (label part) "
+        "of a group of scores (label group), such as the rows of one length"),
     "loss": _metric("nat", False, "mean negative log-likelihood of the items of one split (label "
         "split)"),
     "bits_per_character": _metric("bit", False, "loss in bits: loss / ln 2, for texts in which an "

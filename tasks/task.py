@@ -83,6 +83,11 @@ class TaskSpec:
     """Tokens of the longest answer to a source."""
     sources_vary: bool = False
     """Whether some sources are shorter than `source_length`."""
+    scores: frozenset[str] = frozenset()
+    """Scores besides accuracy and loss: exact_match, macro_accuracy, scaled_accuracy, and mcc for
+    two classes."""
+    chance: float = 0.0
+    """Accuracy of a guess, which scaled_accuracy maps to 0."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Number of examples by split, if known."""
 
@@ -135,6 +140,10 @@ class Tally(NamedTuple):
     """Whether the outcome is correct; for an example of many items, the fraction that is."""
     parts: Mapping[tuple[str, str], tuple[float, float]] = {}
     """Sum of losses in nats and number of items by (kind, part), such as (position, 8-15)."""
+    groups: Mapping[tuple[str, str], tuple[float, float]] = {}
+    """Number of correct items and of items by (group, part), such as (length, 64)."""
+    classes: Mapping[int, tuple[float, float]] = {}
+    """Number of correct items and of items by class, where a score needs them."""
 
 
 @runtime_checkable

@@ -59,6 +59,7 @@ def schema(target: Callable[..., Any]) -> Mapping[str, OptionSpec]:
                 hints[f.name], f.default if f.default_factory is MISSING else f.default_factory()
             )
             for f in fields(target)
+            if f.init
         }
     options = {}
     for name, parameter in inspect.signature(call).parameters.items():

@@ -16,7 +16,7 @@ from lra.errors import ConfigError, unknown
 from lra.runners.measures.train import Train
 from lra.runners.metrics import METRICS
 from lra.sweep.agent import agents_sweep
-from lra.tasks.task import Derives, Kind, Task
+from lra.tasks.task import Derives, Task
 from lra.tuning.adaptive import check_installed
 from lra.tuning.advance import size_of
 from lra.tuning.record import ADAPTIVE, Arm, Record, SearchOptions, read_record
@@ -200,9 +200,7 @@ def _check_run(run: Run, options: SearchOptions) -> None:
         raise ConfigError(
             f"task={run.task_name} has no validation split, on which a search has to choose"
         )
-    known = {"accuracy", "loss"} | (
-        {"exact_match"} if spec.kind is Kind.sequence_to_sequence else set()
-    )
+    known = {"accuracy", "loss", *spec.scores}
     if isinstance(run.task, Derives):
         known |= {"perplexity", "word_perplexity"} | {
             n for n in METRICS if n.startswith("bits_per")

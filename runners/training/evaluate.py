@@ -1,9 +1,10 @@
 """Evaluate a model on one split, and make rows of its scores."""
 
+import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from lra.runners.records import Measurement, Outcomes
 from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.prefetch import asked_of, first_of, masks_of, rows_of, to_device
 from lra.runners.training.recurrent_state import initial_state, remembered_tokens
-from lra.tasks.task import Batch, Derives, Kind, Tally, Task, remarks_of
+from lra.tasks.task import Batch, Derives, Tally, Task, TaskSpec, remarks_of
+
+K = TypeVar("K")
 
 
 class SplitScores(NamedTuple):
@@ -29,6 +32,8 @@ class SplitScores(NamedTuple):
     outcomes: Outcomes
     parts: dict[tuple[str, str], tuple[float, float]]
     """Mean loss in nats over the items of each part, and their number, by (kind, part)."""
+    groups: Mapping[tuple[str, str], tuple[float, float]] = {}  # never changed
+    """Accuracy of the items of each part, and their number, by (group, part)."""
     remark: str = ""
     """A remark that readers of the scores need."""
 
@@ -120,15 +125,44 @@ def evaluate(
     loss = sum(tally.nll_sum for tally in tallies) / count
     accuracy = sum(tally.hits for tally in tallies) / count
     measured = {"accuracy": accuracy, "loss": loss}
-    if task.spec.kind is Kind.sequence_to_sequence:
-        measured["exact_match"] = float((outcomes.hit == 1).mean())
+    measured |= further_scores(
+        task.spec, accuracy, outcomes.hit, _totals(t.classes for t in tallies)
+    )
     if isinstance(task, Derives):
         measured |= task.derived_metrics(split, loss)
     batch_remark = _explain_batch_effects(model, batch_size, widths)
     of_mixers = dict.fromkeys(traits.remark for traits in model.traits)
     remarks = remarks_of(task).get(split, ""), batch_remark, model.seed_remark, *of_mixers
-    parts = _average_parts(tallies)
-    return SplitScores(measured, outcomes, parts, "; ".join(filter(None, remarks)))
+    parts = _averages(tally.parts for tally in tallies)
+    groups = _averages(tally.groups for tally in tallies)
+    return SplitScores(measured, outcomes, parts, groups, "; ".join(filter(None, remarks)))
+
+
+def further_scores(
+    spec: TaskSpec, accuracy: float, hit: np.ndarray, classes: Mapping[int, tuple[float, float]]
+) -> dict[str, float]:
+    """Return the scores of a split that `spec.scores` names.
+
+    Args:
+        spec: Facts about the task.
+        accuracy: Fraction of correct items.
+        hit: Whether each example is correct; for one of several items, the fraction that is.
+        classes: Number of correct items and of items by class.
+    """
+    found = {}
+    if "exact_match" in spec.scores:
+        found["exact_match"] = float((hit == 1).mean())
+    if "macro_accuracy" in spec.scores:
+        found["macro_accuracy"] = float(np.mean([hits / n for hits, n in classes.values()]))
+    if "scaled_accuracy" in spec.scores:
+        found["scaled_accuracy"] = (accuracy - spec.chance) / (1 - spec.chance)
+    if "mcc" in spec.scores:
+        (right0, all0), (right1, all1) = (classes.get(each, (0.0, 0.0)) for each in range(2))
+        said0, said1 = right0 + all1 - right1, right1 + all0 - right0
+        spread = math.sqrt(said0 * said1 * all0 * all1)
+        # Without examples or answers of one class there is no correlation.
+        found["mcc"] = (right0 * right1 - (all0 - right0) * (all1 - right1)) / (spread or 1.0)
+    return found
 
 
 def _explain_batch_effects(model: Backbone, rows: int, widths: Collection[int]) -> str:
@@ -208,14 +242,20 @@ def _gather_tallies(own_tallies: list[tuple[int, int, Tally]], ranks: Ranks) -> 
     return [tally for _, _, tally in own_tallies]
 
 
-def _average_parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return `SplitScores.parts` from the tallies of all batches."""
-    sums: dict[tuple[str, str], tuple[float, float]] = {}
-    for tally in tallies:
-        for part, (nll, count) in tally.parts.items():
-            nll_before, count_before = sums.get(part, (0.0, 0.0))
-            sums[part] = nll_before + nll, count_before + count
-    return {part: (nll / count, count) for part, (nll, count) in sums.items() if count}
+def _totals(sums: Iterable[Mapping[K, tuple[float, float]]]) -> dict[K, tuple[float, float]]:
+    """Return the sums of all batches from those of each batch, and their numbers of items."""
+    totals: dict[K, tuple[float, float]] = {}
+    for of_batch in sums:
+        for part, (total, count) in of_batch.items():
+            before, count_before = totals.get(part, (0.0, 0.0))
+            totals[part] = before + total, count_before + count
+    return totals
+
+
+def _averages(sums: Iterable[Mapping[K, tuple[float, float]]]) -> dict[K, tuple[float, float]]:
+    """Return the means of `_totals`, and their numbers of items."""
+    totals = _totals(sums).items()
+    return {part: (total / count, count) for part, (total, count) in totals if count}
 
 
 def score_rows(scores: SplitScores, labels: Mapping[str, str]) -> Iterator[Measurement]:
@@ -237,6 +277,9 @@ def score_rows(scores: SplitScores, labels: Mapping[str, str]) -> Iterator[Measu
     for (kind, part), (loss, items) in scores.parts.items():
         part_labels = {**shared, "part": part, "items": f"{items:.0f}"}
         yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=part_labels)
+    for (group, part), (accuracy, items) in scores.groups.items():
+        group_labels = {**shared, "group": group, "part": part, "items": f"{items:.0f}"}
+        yield Measurement(metric="accuracy_by_group", value=accuracy, labels=group_labels)
 
 
 def goodness(measured: Mapping[str, float], metric: str) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 from lra.models.mixer import Unsupported
 from lra.runners.metrics import METRICS
 from lra.runners.records import Measurement, Status
-from lra.tasks.task import Derives, Kind, Task
+from lra.tasks.task import Derives, Task
 
 STEPS = "steps_to_target"
 
@@ -61,9 +61,7 @@ def check_scores(stop_at: Mapping[str, float] | None, task: Task, *, prepared: b
     Raises:
         Unsupported: The task lacks a score.
     """
-    names = {"accuracy", "loss"}
-    if task.spec.kind is Kind.sequence_to_sequence:
-        names.add("exact_match")
+    names = {"accuracy", "loss", *task.spec.scores}
     if isinstance(task, Derives):
         if not prepared:
             return

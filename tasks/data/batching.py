@@ -31,6 +31,7 @@ class Draw(IntEnum):
     lengths = 9
     sight = 10
     replaced = 11
+    fresh = 12
 
 
 class Piece(StrEnum):

@@ -18,6 +18,9 @@ def tally(
     hit: Bool[Tensor, "b l"],
     batch: Batch,
     numbers: Mapping[str, tuple[Int[Tensor, "b l"], int]],
+    *,
+    groups: Mapping[str, Int[Tensor, "b l"]] = {},
+    by_class: bool = False,
 ) -> Tally:
     """Return sums over the tokens of a batch, weighted by `batch.weight`; an example is a row.
 
@@ -27,6 +30,8 @@ def tally(
         batch: The batch with the targets.
         numbers: Further kinds of groups: for each kind, a number for each token, and the base b of
             the groups b^e … b^(e+1) - 1. The position, with base 2, is always a kind.
+        groups: For each group of scores, a number for each token: hits are counted by number.
+        by_class: Whether hits are counted by class, too.
     """
     nll, hit = nll.detach().double().cpu(), hit.detach().cpu()
     weight = torch.ones_like(nll) if batch.weight is None else batch.weight.double().cpu()
@@ -46,6 +51,39 @@ def tally(
         nll=means.float(),
         hit=shares.float(),
         parts=parts,
+        groups={
+            (name, str(number)): hits
+            for name, each in groups.items()
+            for number, hits in hits_by(each, hit, weight).items()
+        },
+        classes=hits_by(batch.target, hit, weight) if by_class else {},
+    )
+
+
+def hits_by(
+    numbers: Int[Tensor, "*b"], hit: Bool[Tensor, "*b"], weight: Float[Tensor, "*b"]
+) -> dict[int, tuple[float, float]]:
+    """Return the weights of correct items, and of all items, by the number of an item."""
+    counted = weight > 0
+    values, slots = numbers.cpu()[counted].unique(return_inverse=True)
+    weights = weight[counted].double()
+    sums = torch.zeros(2, len(values), dtype=torch.float64)
+    sums[0].index_add_(0, slots, weights * hit.cpu()[counted])
+    sums[1].index_add_(0, slots, weights)
+    return dict(zip(values.tolist(), zip(*sums.tolist(), strict=True), strict=True))
+
+
+def next_tokens(batch: Batch) -> Batch:
+    """Return a batch that also asks for the next token at real positions without a question."""
+    assert batch.weight is not None, "a batch with questions says which positions have one"
+    tokens = batch.tokens[:, 0]
+    asked, known = batch.weight > 0, torch.ones_like(tokens, dtype=torch.bool)
+    if batch.keep is not None:
+        known = batch.keep[:, 0].roll(-1, 1)
+    known[:, -1] = False
+    return batch._replace(
+        target=torch.where(asked, batch.target, tokens.roll(-1, 1) * known),
+        weight=(asked | known).float(),
     )
 
 

@@ -3,85 +3,111 @@
     tokens   k3 v7 k5 v2 k5 k1 k3 v9      the model reads the tokens up to each position
     answers   .  .  .  . v2  . v7  .      a dot marks a position without a question
 
-An answer need not be the next token of the row. A few random 64-bit words decide a row completely.
-Training and validation rows have `length` tokens, test rows `test_length`. Only the number of
-tokens depends on these options, so a model can be trained on short rows and tested on long ones.
-Splits with rows of the same length have no row in common, unless there are fewer than `ROOM` times
-as many different rows as needed. In this case each split is drawn independently, and
-`copies_allowed` returns 1.
+An answer need not be the next token of the row; with `loss=all`, training also asks for the next
+token at positions without a question. Training and validation rows have `length` tokens, or from
+`min_length` to `length`; test rows have `test_length`, or each of `test_lengths`. A model can so be
+trained on short rows and tested on long ones.
+
+Splits have no row in common, unless there are fewer than `ROOM` times as many different rows of a
+length as needed. Rows of such a length are drawn independently in each split, and `copies_allowed`
+returns their share. With `train_examples=null`, each training batch has new rows, which the seed of
+the run and the number of the batch decide; a row may then equal one of another split by chance.
 """
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from enum import StrEnum, auto
+from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Int, UInt64
 
-from lra.tasks.data.batching import Draw, random_words
+from lra.tasks.data.batching import Draw, check_ranks, collate, random_words
 from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import RaggedRows
 from lra.tasks.data.stored_task import GENERATED, identity_of
-from lra.tasks.data.tokens import tally
+from lra.tasks.data.tokens import next_tokens, tally
+from lra.tasks.diagnostics.draws import (
+    NOT_ASKED as NOT_ASKED,  # noqa: PLC0414  # handed on
+    Rows as Rows,  # noqa: PLC0414
+    below as below,  # noqa: PLC0414
+    distinct as distinct,  # noqa: PLC0414
+    first_seen,
+    rows_at_once,
+    varied,
+)
 from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
-from lra.tasks.tensors import Tensor
+from lra.tasks.tensors import Tensor, torch
 
-NOT_ASKED = -1
 ROOM = 4
 """Splits share no rows if there are at least this many times as many different rows as wanted."""
-BLOCK_ROWS = 1 << 10
-BLOCK_NUMBERS = 1 << 22
-"""Most tokens or random words that are in memory together."""
-DIGEST_STREAM = (1 << 40) - 1
-"""Stream of random words for hashes; rows use the streams 0, 1, … and never reach this one."""
+EPOCH = 10_000
+"""Training rows of an epoch if each batch has new ones. As many are stored for the baselines."""
+CHANCE_BITS = 20
+"""Two splits share no rows by chance if that has a probability below 2 to the power of this."""
 
 Guess: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Maps tokens [n, l] to answers that broadcast against them."""
 
 
-class Rows(NamedTuple):
-    """Examples of one length."""
+class Loss(StrEnum):
+    """Which tokens training predicts; evaluation always judges the answers alone."""
 
-    tokens: Int[np.ndarray, "n l"]
-    answers: Int[np.ndarray, "n l"]
-    """`NOT_ASKED` at positions without a question."""
+    answers = auto()
+    """The answers."""
+    all = auto()
+    """The answers, and the next token at every position without a question."""
 
 
 @dataclass(kw_only=True, eq=False)
 class DiagnosticTask(RowsTask):
     """A base class of generated tasks; a subclass adds its options as fields, and draws rows.
 
-    The `__post_init__` of a subclass calls `generated_as`.
+    The `__post_init__` of a subclass calls `generated_as`. A subclass whose length follows from
+    other options declares `length: int = field(init=False)`, and sets it before.
     """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     """Every length must be a multiple of this."""
+    padded: ClassVar[bool] = False
+    """Whether rows of one `length` may have fewer tokens (`Rows.sizes`)."""
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Options that decide rows only if they differ from their defaults: they came later."""
+    scores: ClassVar[frozenset[str]] = frozenset()
+    """Further scores; see `TaskSpec.scores`."""
 
     length: int
     """Number of tokens of a row in training and validation."""
+    min_length: int | None = None
+    """Smallest number of tokens of a row in training and validation; each length from this to
+    `length` is equally frequent. null: all rows have `length` tokens."""
     test_length: int | None = None
     """Number of tokens of a test row; null: as in training."""
-    train_examples: int = 50_000
-    """Number of training rows."""
+    test_lengths: list[int] | None = None
+    """Several numbers of tokens of test rows, with `test_examples` rows each; null: one."""
+    loss: Loss = Loss.answers
+    """Tokens that training predicts: answers, or all."""
+    train_examples: int | None = 50_000
+    """Number of training rows; null: new rows in every batch."""
     validation_examples: int = 2000
     """Number of validation rows."""
     test_examples: int = 2000
     """Number of test rows."""
     data_seed: int = 0
-    """Seed of the generated rows; the seed of a run does not change them."""
+    """Seed of the generated rows; with stored rows, the seed of a run does not change them."""
 
     def generated_as(self, *, vocabulary: int, difficulty: str) -> None:
         """Check the options, and set the attributes that follow from them.
 
         Args:
-            vocabulary: Number of token ids; answers are among them.
+            vocabulary: Number of token ids that `drawn` uses, from 0 on; answers are among them.
             difficulty: The difficulty in a few words, printed next to every number.
 
         Raises:
@@ -95,29 +121,82 @@ class DiagnosticTask(RowsTask):
             )
         self.vocabulary, self.difficulty = vocabulary, difficulty
         common = {option.name for option in fields(DiagnosticTask)}
-        names = [option.name for option in fields(self) if option.name not in common]
-        self.options = {name: getattr(self, name) for name in names}
-        """The options of the subclass, which decide the rows together with lengths and seed."""
-        self.max_length = max(self.length, self.tested_length)
-        sizes = (self.train_examples, self.validation_examples, self.test_examples)
-        self.sizes = dict(zip(SPLITS, sizes, strict=True))
-        numbers = {f"{split}_examples": size for split, size in self.sizes.items()} | {
-            name: value for name, value in self.options.items() if isinstance(value, int)
+        own = [option for option in fields(self) if option.name not in common and option.init]
+        self.options = {
+            option.name: getattr(self, option.name)
+            for option in own
+            if option.name not in self.later or getattr(self, option.name) != option.default
         }
+        """The options of the subclass, which decide the rows together with lengths and seed."""
+        self._check_numbers()
+        self.max_length = max(*self.lengths_of("train"), *self.lengths_of("test"))
+        tests = len(self.test_lengths or [0])
+        sizes = (self.train_examples, self.validation_examples, tests * self.test_examples)
+        self.sizes = {
+            split: size for split, size in zip(SPLITS, sizes, strict=True) if size is not None
+        }
+        # Rows of several lengths are padded with id 0, so all other ids are 1 larger.
+        self.shift = int(self.padded or self.varies)
+
+    def _check_numbers(self) -> None:
+        """Raise ValueError for a number of rows or tokens that is too small, or lists of them."""
+        sizes = {"train": self.train_examples or 1} | {
+            "validation": self.validation_examples, "test": self.test_examples
+        }  # fmt: skip
+        numbers = {f"{split}_examples": size for split, size in sizes.items()} | {
+            name: value
+            for name, value in self.options.items()
+            if isinstance(value, int) and not isinstance(value, bool)
+        }
+        if self.train_examples is not None:
+            numbers["train_examples"] = self.train_examples
         wrong = [f"task.{name}={number}" for name, number in numbers.items() if number < 1]
         if wrong:
             raise ValueError(f"these options must be at least 1: got {', '.join(wrong)}")
         if self.data_seed < 0:
             raise ValueError(f"task.data_seed must be at least 0: got {self.data_seed}")
+        if self.min_length is not None and not 1 <= self.min_length <= self.length:
+            raise ValueError(
+                f"task.min_length must be from 1 to task.length={self.length}, or null for rows of "
+                f"one length: got {self.min_length}"
+            )
+        if self.test_lengths is not None:
+            if self.test_length is not None:
+                raise ValueError(
+                    f"got task.test_length={self.test_length} and task.test_lengths="
+                    f"{self.test_lengths}: set one of them to null"
+                )
+            if not self.test_lengths or min(self.test_lengths) < 1:
+                raise ValueError(
+                    f"task.test_lengths must be lengths of at least 1, for example [64,128], or "
+                    f"null: got {self.test_lengths}"
+                )
+            if len({*self.test_lengths}) < len(self.test_lengths):
+                raise ValueError(f"task.test_lengths has a length twice: {self.test_lengths}")
 
     def least(self, tokens: int, because: str) -> None:
         """Raise ValueError if rows have fewer than `tokens` tokens; a row consists of `because`."""
-        for option, length in (("length", self.length), ("test_length", self.tested_length)):
+        shortest = self.length if self.min_length is None else self.min_length
+        tested = {"test_length": self.tested_length}
+        if self.test_lengths is not None:
+            tested = {"test_lengths": min(self.test_lengths)}
+        name = "length" if self.min_length is None else "min_length"
+        for option, length in ({name: shortest} | tested).items():
             if length < tokens:
                 raise ValueError(
                     f"task.{option} must be at least {tokens}, because a row needs {because}: got "
                     f"{length}; raise task.{option}, or lower the other options"
                 )
+
+    @property
+    def varies(self) -> bool:
+        """Whether the rows of a split have several lengths."""
+        return self.min_length not in (None, self.length) or len(self.test_lengths or ()) > 1
+
+    @property
+    def fresh(self) -> bool:
+        """Whether each training batch has new rows."""
+        return self.train_examples is None
 
     @abstractmethod
     def words(self, length: int) -> int:
@@ -125,7 +204,15 @@ class DiagnosticTask(RowsTask):
 
     @abstractmethod
     def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
-        """Return n rows of `length` tokens that the n rows of random words decide completely."""
+        """Return n rows of `length` tokens that the n rows of random words decide completely.
+
+        If `padded` is True, rows may have fewer tokens.
+        """
+
+    def drawn_for(self, split: str, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
+        """Return `drawn` for a split; override it if test rows differ from training rows."""
+        del split
+        return self.drawn(words, length)
 
     @abstractmethod
     def different_rows(self, length: int) -> float:
@@ -135,20 +222,38 @@ class DiagnosticTask(RowsTask):
     def token_text(self, token: int) -> str:
         """Return a token as text for people."""
 
+    def allowed_length(self, length: int) -> int:
+        """Return the next length, from `length` on, of which there are rows."""
+        return -(-length // self.multiple) * self.multiple
+
+    def groups(self, batch: Batch) -> Mapping[str, Int[Tensor, "b l"]]:
+        """Return a number for each position of a batch, by name: scores are also told by these.
+
+        Rows of several lengths have the group `length`.
+        """
+        if not self.varies or batch.keep is None:
+            length = batch.index.new_tensor(batch.tokens.shape[-1])
+            return {"length": length.expand(batch.target.shape)} if self.varies else {}
+        return {"length": batch.keep.sum(-1).expand(batch.target.shape)}
+
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts about this task."""
-        trained = "" if self.length == self.tested_length else f", trained at {self.length}"
+        tested, facts = self.lengths_of("test"), self._added_facts()
+        trained = "" if self.lengths_of("train") == tested else f", trained at {self._told_length}"
         return TaskSpec(
             name=self.name,
             version=self.version,
             kind=Kind.language_modelling,
-            vocabulary=self.vocabulary,
-            classes=self.vocabulary,
+            vocabulary=self.vocabulary + self.shift,
+            classes=self.vocabulary + self.shift,
             max_length=self.max_length,
-            padded=False,
+            padded=bool(self.shift),
             metric="accuracy",
-            source=f"generated, {self.difficulty}{trained}",
+            scores=frozenset({"exact_match"}) | self.scores,
+            source=f"generated, {self.difficulty}{trained}"
+            + (", new rows in each batch" if self.fresh else "")
+            + (", loss of all tokens" if self.loss is Loss.all else ""),
             data_hash=identity_of(
                 {
                     "task": self.name,
@@ -157,6 +262,7 @@ class DiagnosticTask(RowsTask):
                     "test_length": self.tested_length,
                     "sizes": self.sizes,
                     "data_seed": self.data_seed,
+                    **facts,
                     **self.options,
                 }
             ),
@@ -164,22 +270,44 @@ class DiagnosticTask(RowsTask):
         )
 
     @property
+    def _told_length(self) -> str:
+        """The lengths of training rows in words."""
+        return (
+            str(self.length) if self.min_length is None else f"{self.min_length} to {self.length}"
+        )
+
+    def _added_facts(self) -> dict[str, object]:
+        """Return the options of this class that came after the first rows, unless at defaults."""
+        added = {
+            "min_length": self.min_length,
+            "test_lengths": self.test_lengths,
+            "loss": None if self.loss is Loss.answers else self.loss,
+        }
+        return {name: value for name, value in added.items() if value is not None}
+
+    @property
     def folder(self) -> Path:
         """Folder of the prepared data."""
         return data_root() / f"{self.name}-{self.spec.data_hash}"
 
-    def length_of(self, split: str) -> int:
-        """Return the number of tokens of a row of `split`."""
-        return self.tested_length if split == "test" else self.length
+    def lengths_of(self, split: str) -> list[int]:
+        """Return the lengths of the rows of `split`, each equally frequent."""
+        if split == "test":
+            several = self.test_lengths or [self.tested_length]
+        else:
+            several = [*range(self.min_length or self.length, self.length + 1)]
+        return list(dict.fromkeys(self.allowed_length(length) for length in several))
 
     @property
     def trained_length(self) -> int:
-        """Number of tokens of a training row."""
+        """Number of tokens of the longest training row."""
         return self.length
 
     @property
     def tested_length(self) -> int:
-        """Number of tokens of a test row."""
+        """Number of tokens of the longest test row."""
+        if self.test_lengths is not None:
+            return max(self.test_lengths)
         return self.length if self.test_length is None else self.test_length
 
     def stretched(self, factor: float) -> dict[str, object]:
@@ -189,10 +317,11 @@ class DiagnosticTask(RowsTask):
         then not needed to exclude copies, and only one of each is made.
         """
         length = max(1, round(factor * self.length / self.multiple)) * self.multiple
-        if length == self.tested_length:
+        if [length] == self.lengths_of("test"):
             return {}
         sizes = {} if length == self.length else {"train_examples": 1, "validation_examples": 1}
-        return {"test_length": length, **sizes}
+        several = {} if self.test_lengths is None else {"test_lengths": None}
+        return {"test_length": length, **several, **sizes}
 
     def equal_work(self, examples: int, factor: float) -> int:
         """Return `examples`: a longer row is at least as much work."""
@@ -200,21 +329,36 @@ class DiagnosticTask(RowsTask):
         return examples
 
     def scarce(self, length: int) -> bool:
-        """Return whether there are too few different rows for splits without common rows."""
-        wanted = sum(size for split, size in self.sizes.items() if self.length_of(split) == length)
+        """Return whether there are too few different rows of `length` for splits without copies."""
+        wanted = 0.0
+        for split in SPLITS:
+            if length in (lengths := self.lengths_of(split)):
+                wanted += self.sizes.get(split, EPOCH) / len(lengths)
         return self.different_rows(length) < math.log2(ROOM * wanted)
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of `second` that may be in `first`: 1.0 if rows are scarce, else 0.0."""
-        length = self.length_of(first)
-        return float(length == self.length_of(second) and self.scarce(length))
+        """Return the share of `second` that may be in `first`: that of rows of scarce lengths.
+
+        New training rows may also equal a row of another split by chance.
+        """
+        common = {*self.lengths_of(first)} & {*self.lengths_of(second)}
+        allowed = {length for length in common if self.scarce(length)}
+        if self.fresh and first == "train":
+            pairs = math.log2(EPOCH * self.sizes[second])
+            allowed |= {n for n in common if self.different_rows(n) < pairs + CHANCE_BITS}
+        if not allowed or not self.varies:
+            return float(bool(allowed))
+        if self.padded:  # stored rows do not tell the length of which they were drawn
+            return 1.0
+        return float(np.isin(self.lengths(second), [*allowed]).mean())
 
     def make(self) -> None:
         """Generate the rows and store them with their answers."""
         hashes: dict[int, set[int]] = {}
+        texts = [self.token_text(token) for token in range(self.vocabulary)]
         self.write(
             {split: self._generate(split, hashes) for split in SPLITS},
-            vocabulary=[self.token_text(token) for token in range(self.vocabulary)],
+            vocabulary=["padding", *texts] if self.shift else texts,
             options=self.options,
             length=self.length,
             test_length=self.tested_length,
@@ -227,27 +371,100 @@ class DiagnosticTask(RowsTask):
 
         `hashes_by_length` has the hashes of all rows so far; this function adds those of `split`.
         """
-        length, missing, block = self.length_of(split), self.sizes[split], 0
-        per_row = self.words(length)
-        rows = rows_at_once(max(per_row, length))
-        hashes = None if self.scarce(length) else hashes_by_length.setdefault(length, set())
         # Each seed and split has 2^40 streams of random words, one for each block.
         stream = (self.data_seed * len(SPLITS) + SPLITS.index(split)) << 40
-        while missing:
-            words = random_words(Draw.diagnostic, stream + block, rows * per_row)
-            tokens, answers = self.drawn(words.reshape(rows, per_row), length)
-            if hashes is None:
-                chosen = np.arange(min(rows, missing))
-            else:
-                chosen = first_seen(tokens, hashes, missing)
-            missing, block = missing - len(chosen), block + 1
-            # An example is two stored sequences; stored answers are 1 larger, so 0 is no question.
-            both = np.stack((tokens[chosen], answers[chosen] - NOT_ASKED), axis=1)
-            yield RaggedRows(
-                both.astype(np.min_scalar_type(self.vocabulary)).ravel(),
-                length * np.arange(2 * len(chosen) + 1),
-                np.zeros(len(chosen), np.uint8),
-            )
+        lengths = self.lengths_of(split)
+        parts = [[length] for length in lengths] if split == "test" else [lengths]
+        size = self.sizes.get(split, EPOCH) // len(parts)
+        for part in parts:
+            missing, rows = size, self._rows_at_once(part)
+            while missing:
+                found = self._draw(split, part, Draw.diagnostic, stream, rows)
+                found = found.take(self._unseen(found, part, hashes_by_length, missing))
+                missing, stream = missing - len(found.tokens), stream + 1
+                yield found.stored(self.vocabulary)
+
+    def _rows_at_once(self, lengths: list[int]) -> int:
+        """Return how many rows of these lengths are in memory together."""
+        return rows_at_once(max(max(self.words(length), length) for length in lengths))
+
+    def _draw(self, split: str, lengths: list[int], draw: Draw, stream: int, rows: int) -> Rows:
+        """Return rows whose lengths are drawn from `lengths`, from a stream of random words."""
+        per_row = max(map(self.words, lengths))
+        if len(lengths) == 1:
+            words = random_words(draw, stream, rows * per_row).reshape(rows, per_row)
+            return self.drawn_for(split, words, lengths[0])
+        words = random_words(draw, stream, rows * (1 + per_row)).reshape(rows, 1 + per_row)
+        return varied(words, np.array(lengths), self.words, partial(self.drawn_for, split))
+
+    def _unseen(
+        self, rows: Rows, lengths: list[int], hashes_by_length: dict[int, set[int]], most: int
+    ) -> Int[np.ndarray, " m"]:
+        """Return the numbers of at most `most` rows that are new, or of a scarce length."""
+        if not self.shift:
+            (length,) = lengths
+            if self.scarce(length):
+                return np.arange(min(len(rows.tokens), most))
+            return first_seen(rows.tokens, hashes_by_length.setdefault(length, set()), most)
+        # Behind the end of a row there is nothing to add, so one set has rows of all lengths.
+        tokens = (rows.tokens + 1) * rows.real()
+        new = first_seen(tokens, hashes_by_length.setdefault(0, set()), len(tokens))
+        scarce = [length for length in lengths if self.scarce(length)]
+        sizes = rows.real().sum(1) if not self.padded else np.full(len(tokens), max(lengths))
+        accepted = np.isin(sizes, scarce)
+        accepted[new] = True
+        return np.flatnonzero(accepted)[:most]
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Yield one epoch of `split`, from this rank's batch number `start` on; see `Task`.
+
+        An epoch of new rows has about `EPOCH` of them, and another seed gives other rows.
+        """
+        if split != "train" or not self.fresh:
+            sizes = {"batch_size": batch_size, "rank": rank, "ranks": ranks}
+            return super().batches(split, seed=seed, start=start, **sizes)
+        check_ranks(batch_size=batch_size, rank=rank, ranks=ranks)
+        together = batch_size * ranks
+        numbers = range(start, max(1, EPOCH // together))
+        return self._visible(
+            split,
+            (self._fresh_batch(seed, n, together, slice(rank, None, ranks)) for n in numbers),
+            seed,
+        )
+
+    def _fresh_batch(self, seed: int, number: int, rows: int, part: slice) -> Batch:
+        """Return a part of batch `number` of new rows, as they would be stored."""
+        lengths = self.lengths_of("train")
+        stream = (((self.data_seed << 64) + seed) << 40) + number
+        found = self._draw("train", lengths, Draw.fresh, stream, rows).take(np.arange(rows)[part])
+        index = np.arange(len(found.tokens))
+        batch = collate(
+            found.stored(self.vocabulary), index, max_length=self.max_length, shift=self.shift
+        )
+        return batch._replace(index=torch.from_numpy(number * rows + np.arange(rows)[part]))
+
+    def read(self, split: str, plan: Iterable[Int[np.ndarray, " _"]], seed: int) -> Iterator[Batch]:
+        """Yield the batches of a plan as a model reads them; training may predict all tokens."""
+        batches = super().read(split, plan, seed)
+        return map(next_tokens, batches) if self._predicts_all(split) else batches
+
+    def _visible(self, split: str, batches: Iterator[Batch], seed: int) -> Iterator[Batch]:
+        """Yield stored batches as a model reads them."""
+        for batch in batches:
+            visible = self.visible_batch(batch, seed)
+            yield next_tokens(visible) if self._predicts_all(split) else visible
+
+    def _predicts_all(self, split: str) -> bool:
+        return split == "train" and self.loss is Loss.all
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return tokens [b, 1, l], answers [b, l] as targets, and weight 1 at questions."""
@@ -256,23 +473,42 @@ class DiagnosticTask(RowsTask):
         return batch._replace(
             tokens=batch.tokens[:, :1],
             target=answers.clamp(min=0),
-            weight=(answers != NOT_ASKED).float(),
+            weight=(answers >= self.shift).float(),
+            keep=None if batch.keep is None else batch.keep[:, :1],
         )
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum the losses and hits over the questions; an example is a row."""
-        return tally(nll, hit, batch, {})
+        by_class = not self.spec.scores.isdisjoint(("macro_accuracy", "mcc"))
+        return tally(nll, hit, batch, {}, groups=self.groups(batch), by_class=by_class)
+
+    def examples(self, split: str) -> int:
+        """Return the number of examples of a split; of new ones, those of an epoch."""
+        return EPOCH if split == "train" and self.fresh else super().examples(split)
 
     def rows(self, split: str, first: int = 0, last: int | None = None) -> Rows:
         """Return the rows `first` to `last` - 1 of a prepared split; all of them by default."""
-        stored = self.split(split).tokens.reshape(-1, 2, self.length_of(split))
-        both = stored[first:last].astype(np.int64)
-        return Rows(both[:, 0], both[:, 1] + NOT_ASKED)
+        data = self.split(split)
+        lengths, width = np.diff(data.offsets)[::2][first:last], self.max_length
+        if not self.shift:
+            width = int(lengths[0]) if len(lengths) else 0
+            both = data.tokens.reshape(-1, 2, self.lengths_of(split)[0])[first:last].astype(
+                np.int64
+            )
+            return Rows(both[:, 0], both[:, 1] + NOT_ASKED)
+        width = int(lengths.max(initial=0))
+        both = np.zeros((len(lengths), 2, width), np.int64)
+        real = np.arange(width) < lengths[:, None, None]
+        start = int(data.offsets[2 * first])
+        flat = data.tokens[start : start + 2 * int(lengths.sum())]
+        both[np.broadcast_to(real, both.shape)] = flat
+        return Rows(both[:, 0], both[:, 1] + NOT_ASKED, lengths)
 
     def blocks(self, split: str) -> Iterator[Rows]:
         """Yield the rows of a prepared split in blocks that fit into memory."""
-        step = rows_at_once(self.length_of(split))
-        for first in range(0, self.sizes[split], step):
+        step = rows_at_once(max(self.lengths_of(split)))
+        stored = len(self.split(split).targets)
+        for first in range(0, stored, step):
             yield self.rows(split, first, first + step)
 
     def baselines(self, split: str) -> list[Baseline]:
@@ -301,7 +537,7 @@ class DiagnosticTask(RowsTask):
         If two answers are equally frequent, the smaller one is returned.
         """
         pair_codes, pair_counts = [], []
-        for tokens, answers in self.blocks("train"):
+        for tokens, answers, _ in self.blocks("train"):
             scored = answers != NOT_ASKED
             pairs = tokens[scored] * self.vocabulary + answers[scored]
             codes_of_block, counts_of_block = np.unique(pairs, return_counts=True)
@@ -320,7 +556,7 @@ class DiagnosticTask(RowsTask):
     def baseline(self, name: str, split: str, guess: Guess, sentence: str) -> Baseline:
         """Return the baseline that answers `guess(tokens)`; only questions count."""
         correct = total = 0
-        for tokens, answers in self.blocks(split):
+        for tokens, answers, _ in self.blocks(split):
             scored = answers != NOT_ASKED
             correct += int((guess(tokens) == answers)[scored].sum())
             total += int(scored.sum())
@@ -337,62 +573,3 @@ class DiagnosticTask(RowsTask):
             " ".join(word.rjust(width) for word, width in zip(line, widths, strict=True))
             for line in (above, below)
         )
-
-
-def rows_at_once(numbers: int) -> int:
-    """Return how many rows are in memory together if each has `numbers` tokens or random words."""
-    return max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // numbers))
-
-
-def first_seen(
-    tokens: Int[np.ndarray, "n l"], hashes: set[int], most: int
-) -> Int[np.ndarray, " m"]:
-    """Return the indices of the first `most` rows that are new, and add their hashes to `hashes`.
-
-    The hash of a row is the sum of its tokens times random factors, modulo 2^64. If two different
-    rows have the same hash by chance, the second one is skipped.
-    """
-    # Factors are odd, so no bit of a token is lost.
-    factors = random_words(Draw.diagnostic, DIGEST_STREAM, tokens.shape[1]) | np.uint64(1)
-    digests = (tokens.astype(np.uint64) * factors).sum(1, dtype=np.uint64).tolist()
-    new_rows: list[int] = []
-    for row, digest in enumerate(digests):
-        if len(new_rows) == most:
-            break
-        if digest not in hashes:
-            hashes.add(digest)
-            new_rows.append(row)
-    return np.array(new_rows, np.int64)
-
-
-def below(words: UInt64[np.ndarray, "*n"], number: int) -> Int[np.ndarray, "*n"]:
-    """Return a number from 0 to `number` - 1 for each random word."""
-    return (words % np.uint64(number)).astype(np.int64)
-
-
-def distinct(words: UInt64[np.ndarray, "n k"], of: int) -> Int[np.ndarray, "n k"]:
-    """Return k different numbers below `of` in random order, for each row of random words.
-
-    Draws one number after the other, and swaps it to the front of the pool (Fisher-Yates).
-    """
-    pool = np.tile(np.arange(of, dtype=np.min_scalar_type(of)), (len(words), 1))
-    rows = np.arange(len(words))
-    for index in range(words.shape[1]):
-        other = index + below(words[:, index], of - index)
-        taken = pool[rows, other]
-        pool[rows, other] = pool[:, index]
-        pool[:, index] = taken
-    return pool[:, : words.shape[1]].astype(np.int64)
-
-
-def unit(words: UInt64[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
-    """Return a number in (0, 1] for each random word."""
-    return ((words >> np.uint64(11)) + 1) * 2.0**-53
-
-
-def shuffled(
-    words: UInt64[np.ndarray, "n *p k"], number: Int[np.ndarray, " n"]
-) -> Int[np.ndarray, "n *p k"]:
-    """Return 0 … `number` - 1 in random order along the last axis, and then the other numbers."""
-    last = np.arange(words.shape[-1]) >= number.reshape(-1, *[1] * (words.ndim - 1))
-    return np.argsort(np.where(last, np.uint64(2**64 - 1), words >> np.uint64(1)), kind="stable")

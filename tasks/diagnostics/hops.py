@@ -26,15 +26,9 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
-from lra.tasks.diagnostics.base import (
-    NOT_ASKED,
-    Guess,
-    Rows,
-    below,
-    shuffled,
-    unit,
-)
+from lra.tasks.diagnostics.base import NOT_ASKED, Guess, Rows, below
 from lra.tasks.diagnostics.derived_length import DerivedLengthTask
+from lra.tasks.diagnostics.draws import shuffled, unit
 from lra.tasks.diagnostics.spelling import by_word, rows_of_words, spelled
 from lra.tasks.task import Baseline, Batch, Tally
 from lra.tasks.tensors import Tensor, torch

@@ -27,8 +27,9 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
-from lra.tasks.diagnostics.base import NOT_ASKED, Rows, below, shuffled
+from lra.tasks.diagnostics.base import NOT_ASKED, Rows, below
 from lra.tasks.diagnostics.derived_length import DerivedLengthTask
+from lra.tasks.diagnostics.draws import shuffled
 from lra.tasks.task import Baseline, Batch
 from lra.tasks.tensors import Tensor
 

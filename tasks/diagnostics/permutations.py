@@ -71,7 +71,7 @@ class Permutations(DiagnosticTask):
     """The group: z2, z60, s3, a5 or s5."""
     steps: Steps = Steps.elements
     """Elements of a row: elements (any) or generators (two that generate the group)."""
-    train_examples: int = 100_000
+    train_examples: int | None = 100_000
 
     def __post_init__(self) -> None:
         """Check the options."""

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lra.tasks.diagnostics.base import NOT_ASKED, Rows
+from lra.tasks.diagnostics.draws import NOT_ASKED, Rows
 
 
 def spelled(symbols: int, sizes: range, *, marks: int) -> Int[np.ndarray, "w t"]:

@@ -10,7 +10,7 @@ sort real numbers).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 from functools import cached_property
 from typing import ClassVar
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
-from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
+from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Loss, Rows, below
 from lra.tasks.task import Batch, Kind, TaskSpec
 
 BOUNDARY = 0
@@ -48,6 +48,9 @@ class Ordering(DiagnosticTask):
     """Number of tokens of a source in the test split; null: the same."""
     symbols: int = 16
     """Number of different tokens in sources."""
+    min_length: int | None = field(init=False, default=None)
+    test_lengths: list[int] | None = field(init=False, default=None)
+    loss: Loss = field(init=False, default=Loss.answers)
 
     def __post_init__(self) -> None:
         """Check the options, and convert lengths of sources to lengths of rows."""

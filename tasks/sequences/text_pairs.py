@@ -105,6 +105,7 @@ class TextPairs(RowsTask):
             max_length=source + target + 1,
             padded=True,
             metric="accuracy",
+            scores=frozenset({"exact_match"}),
             source=self.files.paths["train"].name,
             data_hash=self.content_hash(self._identity),
             masks=frozenset({"prefix"}),

@@ -12,7 +12,6 @@ from lra.models.mixer import Unsupported
 from lra.runners.measures.train import Train
 from lra.runners.records import Interrupted, Measurement, Status
 from lra.runners.training.loop import Trainer
-from lra.tasks.task import Kind
 from lra.terminal.progress import failure
 from tests.runners.tiny_task import OPTIM, TIMES, Tiny, model, training
 
@@ -122,7 +121,7 @@ def test_a_metric_that_the_task_lacks_is_refused_before_the_first_step() -> None
     with pytest.raises(Unsupported, match=words):
         config.check_scores(Tiny(), prepared=False)
     task = Tiny()
-    task.spec = replace(task.spec, kind=Kind.sequence_to_sequence)
+    task.spec = replace(task.spec, scores=frozenset({"exact_match"}))
     config.check_scores(task, prepared=True)
 
     class Derived(Tiny):

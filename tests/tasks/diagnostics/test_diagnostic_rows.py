@@ -46,7 +46,7 @@ def test_the_last_symbol_is_one_of_the_items():
     assert baselines["majority"] == pytest.approx(1 / 4, abs=0.03)
     hits = [
         [token for token in row if 1 <= token <= 4][-1] == answer
-        for row, asked in zip(*(part.tolist() for part in task.rows("test")), strict=True)
+        for row, asked in zip(*(part.tolist() for part in task.rows("test")[:2]), strict=True)
         for answer in asked
         if answer != NOT_ASKED
     ]
@@ -56,7 +56,7 @@ def test_the_last_symbol_is_one_of_the_items():
 def test_answers_and_places_are_uniform():
     many = {"train_examples": 6000}
     task = made("induction", **many)
-    tokens, answers = task.rows("train")
+    tokens, answers, _ = task.rows("train")
     counts = np.bincount(answers[:, -1])[1:]
     assert np.abs(counts / 1000 - 1).max() < 0.15
     first = (tokens == 0).argmax(1)

@@ -82,7 +82,7 @@ SOLVERS = {
 def test_a_literal_solver_finds_every_answer(name, longer):
     task = made(name, test_length=TASKS[name][1]["length"] + longer)
     for split, number in zip(("train", "validation", "test"), FEW.values(), strict=True):
-        tokens, answers = task.rows(split)
+        tokens, answers, _ = task.rows(split)
         length = task.length + (longer if split == "test" else 0)
         assert tokens.shape == answers.shape == (number, length)
         assert tokens.min() >= 0
@@ -99,7 +99,7 @@ def test_a_literal_solver_finds_every_answer(name, longer):
 @pytest.mark.parametrize("name", TASKS)
 def test_batches_show_what_is_stored(name):
     task = made(name)
-    tokens, answers = task.rows("test")
+    tokens, answers, _ = task.rows("test")
     for batch in task.batches("test", batch_size=32, seed=0):
         rows = batch.index.numpy()
         assert np.array_equal(batch.tokens[:, 0].numpy(), tokens[rows])
