@@ -109,7 +109,7 @@ class Hops(DerivedLengthTask):
         # The words with the smallest random times are as if drawn one after the other, and drawn
         # again if the row had them.
         chosen = np.argsort(-np.log(unit(for_words)) / self.rates, axis=1)[:, :nodes]
-        orders = shuffled(for_orders.reshape(len(words), 3, nodes), size)
+        orders = shuffled(for_orders.reshape(len(words), 3, nodes), size[:, 0])
         ring, edge, start = orders[:, 0], orders[:, 1], orders[:, 2, :asked]
 
         def at(place: Int[np.ndarray, "n p"]) -> Int[np.ndarray, "n p"]:

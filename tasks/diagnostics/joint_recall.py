@@ -75,8 +75,8 @@ class JointRecall(DerivedLengthTask):
         self.first_context = self.first_key + self.keys
         self.generated_as(
             vocabulary=self.first_context + self.contexts,
-            difficulty=f"{self.least_contexts} to {self.contexts} contexts, {self.least_keys} to "
-            f"{self.keys} keys, {self.values} values",
+            difficulty=f"{_span(self.least_contexts, self.contexts)} contexts, "
+            f"{_span(self.least_keys, self.keys)} keys, {self.values} values",
         )
 
     def words(self, length: int) -> int:
@@ -153,3 +153,7 @@ class JointRecall(DerivedLengthTask):
         if name == "last_value":
             best[row, key] = value  # the last assignment to a key wins
         return np.take_along_axis(best, np.clip(tokens - self.first_key, 0, self.keys - 1), axis=1)
+
+
+def _span(least: int, most: int) -> str:
+    return str(most) if least == most else f"{least} to {most}"

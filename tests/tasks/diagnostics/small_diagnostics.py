@@ -1,6 +1,7 @@
 """The diagnostics as the tests make them: small, one of each kind."""
 
 from lra.tasks.diagnostics.duplicate import Duplicate
+from lra.tasks.diagnostics.flip_flop import FlipFlop
 from lra.tasks.diagnostics.induction import Induction
 from lra.tasks.diagnostics.mqar import MQAR, Filler
 from lra.tasks.diagnostics.permutations import Group, Permutations, Steps
@@ -14,6 +15,7 @@ TASKS = {
     "selective_copy-plain": (SelectiveCopy, {"items": 12, "symbols": 4, "length": 24}),
     "induction": (Induction, {"symbols": 6, "length": 20}),
     "duplicate": (Duplicate, {"symbols": 9, "length": 26}),
+    "flip_flop": (FlipFlop, {"length": 24}),
     "permutations-z2": (Permutations, {"group": Group.z2, "length": 40}),
     "permutations-z60": (Permutations, {"group": Group.z60, "length": 9}),
     "permutations-s3": (Permutations, {"group": Group.s3, "length": 20}),

@@ -46,7 +46,10 @@ def test_a_loop_finds_every_answer_of_flip_flop(options):
 def test_flip_flop_has_the_same_rows_for_ever():
     """Pinned: another generator is another version."""
     task = made(length=24)
-    assert task.describe("train", 0).split() == []
+    row = "w 0 w 1 i 1 i 0 w 1 i 0 i 0 i 1 i 1 i 0 i 0 r 1"
+    above, below = task.describe("train", 0).splitlines()
+    assert above.split() == row.split()
+    assert below.split() == [*"." * 22, "1", "."]
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,11 @@ def test_a_table_finds_every_answer_of_joint_recall(options):
 def test_joint_recall_has_the_same_rows_for_ever():
     """Pinned: another generator is another version."""
     task = made(contexts=2, least_contexts=2, keys=2, least_keys=2)
-    assert task.rows("train").tokens[0].tolist() == []
-    assert task.describe("train", 0).split() == []
+    row = "begin c2 k1 v2 k2 v7 c1 k1 v6 k2 v7 | c1 k2 v7 k1 v6 c2 k1 v2 k2 v7"
+    above, below = task.describe("train", 0).splitlines()
+    assert above.split() == row.split()
+    assert " ".join(below.split()[11:]) == ". . v7 . v6 . . v2 . v7 ."
+    assert task.rows("train").tokens[0, :6].tolist() == [0, 21, 18, 3, 19, 8]
 
 
 def test_sizes_and_orders_of_joint_recall_are_uniform():
