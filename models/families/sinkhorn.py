@@ -294,7 +294,8 @@ class SinkhornCore(nn.Module):
             real = None if real is None else F.pad(real, (0, 0, 1, 0), value=True)
         places = sorting.first_places(real, options.sortcut)
         if options.sort == Sort.topk:
-            scores, allowed = sorting.take(scores, places), sorting.take(allowed, places)
+            scores = sorting.take(scores, places)
+            allowed = None if allowed is None else sorting.take(allowed, places)
             return sorting.take_best(
                 k, v, real, scores=scores, free=allowed, count=options.top_blocks, causal=causal
             )

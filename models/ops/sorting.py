@@ -101,11 +101,11 @@ def first_places(
 
 
 def take(
-    x: Shaped[Tensor, "#b #h n j"] | None, places: slice | Int[Tensor, "#b t"]
-) -> Shaped[Tensor, "..."] | None:
-    """Return the rows of query blocks at these places; None stays None."""
-    if x is None or isinstance(places, slice):
-        return x if x is None else x[:, :, places]
+    x: Shaped[Tensor, "#b #h n j"], places: slice | Int[Tensor, "#b t"]
+) -> Shaped[Tensor, "..."]:
+    """Return the rows of query blocks at these places."""
+    if isinstance(places, slice):
+        return x[:, :, places]
     return x.take_along_dim(places[:, None, :, None], 2)
 
 

@@ -65,7 +65,7 @@ def hits_by(
 ) -> dict[int, tuple[float, float]]:
     """Return the weights of correct items, and of all items, by the number of an item."""
     counted = weight > 0
-    values, slots = numbers.cpu()[counted].unique(return_inverse=True)
+    values, slots = torch.unique(numbers.cpu()[counted], return_inverse=True)
     weights = weight[counted].double()
     sums = torch.zeros(2, len(values), dtype=torch.float64)
     sums[0].index_add_(0, slots, weights * hit.cpu()[counted])
