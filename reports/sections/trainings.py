@@ -1,9 +1,10 @@
-"""Show further results of trainings: steps to targets, spans, key widths, scores and costs."""
+"""Show further results of trainings: steps to targets, errors, spans, key widths, scores and costs."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
+from lra.reports.sections.error_rates import error_rates
 from lra.reports.sections.key_width import key_widths
 from lra.reports.sections.learned_spans import learned_spans
 from lra.reports.sections.score_cost import (
@@ -19,6 +20,7 @@ from lra.reports.sections.target_steps import target_steps
 def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield the tables and figures of trainings, except their scores and losses."""
     yield from target_steps(rows)
+    yield from error_rates(rows)
     yield from learned_spans(rows)
     yield from score_times(rows)
     yield from untimed_trainings(rows)
