@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.lines import LineDrawing
 from lra.reports.rows import with_labels
@@ -88,6 +89,7 @@ def _make_logarithmic(axes: Axes, data: pd.DataFrame) -> None:
     """Make the vertical axis logarithmic, from half of the lowest rate to 1."""
     axes.set_ylim(float(data["low"].min()) / 2, 1.0)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
 
 
 error_figure = LineDrawing(

@@ -1,4 +1,4 @@
-"""Show further results of trainings: steps to targets, errors, spans, key widths, scores and costs."""
+"""Show further results of trainings: steps to targets, errors, spans, widths, scores, costs."""
 
 from collections.abc import Iterator
 

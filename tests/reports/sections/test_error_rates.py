@@ -11,7 +11,7 @@ from lra.reports.statistics.intervals import wilson_interval
 FACTS = {"task": "flip_flop", "length": 512, "causal": True, "runner": "train", "mode": "train"}
 
 
-def group_row(make, model, seed, part, errors, answers, **labels):
+def group_row(make, model, seed, part, errors, answers, **labels):  # noqa: PLR0917
     told = {"split": "test", "group": "distance", "part": str(part), "items": str(answers)}
     value = 1 - errors / answers
     return make.row(
