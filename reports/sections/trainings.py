@@ -1,4 +1,4 @@
-"""Show further results of trainings: steps to targets, errors, spans, widths, scores, costs."""
+"""Show further results of trainings: scores by group, errors, steps to targets, spans, costs."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,16 @@ from lra.reports.sections.score_cost import (
     score_times,
     untimed_trainings,
 )
+from lra.reports.sections.score_groups import score_groups
 from lra.reports.sections.section import Part
 from lra.reports.sections.target_steps import target_steps
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield the tables and figures of trainings, except their scores and losses."""
-    yield from target_steps(rows)
+    yield from score_groups(rows)
     yield from error_rates(rows)
+    yield from target_steps(rows)
     yield from learned_spans(rows)
     yield from score_times(rows)
     yield from untimed_trainings(rows)
