@@ -95,7 +95,7 @@ def _make_logarithmic(axes: Axes, data: pd.DataFrame) -> None:
 error_figure = LineDrawing(
     title=HEADING, panel=TASK, x="distance", across="distance, from this power of two on",
     along=lambda _: ("error rate", 1.0), guide=_make_logarithmic,
-    subtitle=lambda _: "bands: Wilson's intervals over answers; without an error: 3 / answers",
+    subtitle=lambda _: "bands: Wilson's intervals; a model without errors is at 3 / answers",
 )  # fmt: skip
 
 
