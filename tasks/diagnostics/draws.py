@@ -132,7 +132,7 @@ def unit(words: UInt64[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
     return ((words >> np.uint64(11)) + 1) * 2.0**-53
 
 
-def shuffled(
+def random_orders(
     words: UInt64[np.ndarray, "n *p k"], number: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, "n *p k"]:
     """Return 0 … `number` - 1 in random order along the last axis, and then the other numbers."""

@@ -28,8 +28,8 @@ from jaxtyping import Int, UInt64
 from lra.conf.choices import by_name
 from lra.tasks.diagnostics.base import NOT_ASKED, Guess, Rows, below
 from lra.tasks.diagnostics.derived_length import DerivedLengthTask
-from lra.tasks.diagnostics.draws import shuffled, unit
-from lra.tasks.diagnostics.spelling import by_word, rows_of_words, spelled
+from lra.tasks.diagnostics.draws import random_orders, unit
+from lra.tasks.diagnostics.spelling import by_word, rows_of_words, spellings
 from lra.tasks.task import Baseline, Batch, Tally
 from lra.tasks.tensors import Tensor, torch
 
@@ -80,7 +80,7 @@ class Hops(DerivedLengthTask):
             )
         self.rates = np.repeat(1 / np.array(numbers), numbers)
         """How probable each word is, in proportion."""
-        self.spelling = spelled(
+        self.spelling = spellings(
             self.symbols, range(self.least_tokens, longest + 1), marks=self.hops + 2
         )
 
@@ -109,7 +109,7 @@ class Hops(DerivedLengthTask):
         # The words with the smallest random times are as if drawn one after the other, and drawn
         # again if the row had them.
         chosen = np.argsort(-np.log(unit(for_words)) / self.rates, axis=1)[:, :nodes]
-        orders = shuffled(for_orders.reshape(len(words), 3, nodes), size[:, 0])
+        orders = random_orders(for_orders.reshape(len(words), 3, nodes), size[:, 0])
         ring, edge, start = orders[:, 0], orders[:, 1], orders[:, 2, :asked]
 
         def at(place: Int[np.ndarray, "n p"]) -> Int[np.ndarray, "n p"]:

@@ -29,7 +29,7 @@ from jaxtyping import Int, UInt64
 from lra.conf.choices import by_name
 from lra.tasks.diagnostics.base import NOT_ASKED, Rows, below
 from lra.tasks.diagnostics.derived_length import DerivedLengthTask
-from lra.tasks.diagnostics.draws import shuffled
+from lra.tasks.diagnostics.draws import random_orders
 from lra.tasks.task import Baseline, Batch
 from lra.tasks.tensors import Tensor
 
@@ -93,8 +93,8 @@ class JointRecall(DerivedLengthTask):
             words[:, 2:], np.cumsum([most_contexts * most_keys, 2 * most_contexts]), axis=1
         )
         table = below(for_values, self.values).reshape(number, most_contexts, most_keys)
-        context = shuffled(for_contexts.reshape(number, 2, -1), contexts)
-        key = shuffled(for_keys.reshape(number, 2, most_contexts, -1), keys)
+        context = random_orders(for_contexts.reshape(number, 2, -1), contexts)
+        key = random_orders(for_keys.reshape(number, 2, most_contexts, -1), keys)
         value = FIRST_VALUE + table[np.arange(number)[:, None, None, None], context[..., None], key]
         # A context is one block: the context, and then pairs of a key and a value.
         blocks = np.empty((number, 2, most_contexts, 1 + 2 * most_keys), np.int64)

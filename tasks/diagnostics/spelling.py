@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float, Int
 from lra.tasks.diagnostics.draws import NOT_ASKED, Rows
 
 
-def spelled(symbols: int, sizes: range, *, marks: int) -> Int[np.ndarray, "w t"]:
+def spellings(symbols: int, sizes: range, *, marks: int) -> Int[np.ndarray, "w t"]:
     """Return the tokens of all words of `sizes` tokens, and of marks; behind the end `NOT_ASKED`.
 
     The last token of a word is its symbol plus `symbols`; marks of one token follow these ids.
