@@ -49,8 +49,8 @@ class FlipFlop(DiagnosticTask):
         """Check the options."""
         tested = self.ignore if self.test_ignore is None else self.test_ignore
         self.shares = {"train": self.ignore, "validation": self.ignore, "test": tested}
-        trained = "" if tested == self.ignore else f", trained with {self.ignore:.0%}"
-        self.generated_as(vocabulary=5, difficulty=f"{tested:.0%} ignored{trained}")
+        trained = "" if tested == self.ignore else f", trained with {100 * self.ignore:g}%"
+        self.generated_as(vocabulary=5, difficulty=f"{100 * tested:g}% ignored{trained}")
         for option, share in (("ignore", self.ignore), ("test_ignore", tested)):
             if not 0 <= share <= 1:
                 raise ValueError(f"task.{option} must lie in [0, 1]: got {share}")

@@ -64,7 +64,8 @@ class Hops(DerivedLengthTask):
         self.first_mark = 2 * self.symbols
         self.generated_as(
             vocabulary=self.first_mark + self.hops + 2,
-            difficulty=f"{self.hops} steps, {self.nodes} words",
+            difficulty=f"{self.hops} steps, {self.nodes} words"
+            + (f" of {self.least_tokens} to {longest} tokens" if longest > 1 else ""),
         )
         if self.least_tokens > longest:
             raise ValueError(
