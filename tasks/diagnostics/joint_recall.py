@@ -147,9 +147,9 @@ class JointRecall(DerivedLengthTask):
         key, value = tokens[row, place] - self.first_key, tokens[row, place + 1]
         seen = np.zeros((len(tokens), self.keys, self.first_key), np.int64)
         np.add.at(seen, (row, key, value), 1)
-        if name == "frequent_value":
-            return seen.sum(1).argmax(1)[:, None]
         best = seen.argmax(2)
+        if name == "frequent_value":
+            best[:] = seen.sum(1).argmax(1)[:, None]
         if name == "last_value":
             best[row, key] = value  # the last assignment to a key wins
         return np.take_along_axis(best, np.clip(tokens - self.first_key, 0, self.keys - 1), axis=1)

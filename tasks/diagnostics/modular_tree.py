@@ -33,6 +33,8 @@ from lra.tasks.tensors import Tensor
 FORMS = 2
 """Number of ids of each operator and of each mark."""
 SIGNS = "+-*"
+MARK = "'"
+"""What stands in front of the second form of an operator or mark in texts."""
 
 
 @by_name
@@ -95,7 +97,7 @@ class ModularTree(DerivedLengthTask):
         kind, form = divmod(token - self.modulus, FORMS)
         sizes = range(1, self.operators + 1)
         names = [*SIGNS, "begin", *(f"len{n}" for n in sizes), *(f"?{n}" for n in sizes)]
-        return "'" * form + names[kind]
+        return f"{MARK * form}{names[kind]}"
 
     def groups(self, batch: Batch) -> Mapping[str, Int[Tensor, "b l"]]:
         """Return `operators`: the number of operators of the row."""
