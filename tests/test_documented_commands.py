@@ -151,7 +151,13 @@ def own_files(folder: Path) -> None:
         "mixer.MyMixer, features: 8", "layers.Mine"
     )
     (folder / "my_conf/model/my_layer.yaml").write_text(layer)
-    for name in ("notes/monday.txt", "train.txt", "valid.txt", "test.txt"):
+    shards = (
+        "training-monolingual.tokenized.shuffled/news.en-00001-of-00100",
+        *(f"heldout/news.en.heldout-{number:05}-of-00050" for number in range(2)),
+    )
+    treebank = [f"ptb.{split}.txt" for split in ("train", "valid", "test")]
+    for name in ("notes/monday.txt", "train.txt", "valid.txt", "test.txt", *shards, *treebank):
+        (folder / name).parent.mkdir(exist_ok=True)
         lines = (f"as it should be in {name}: {7919 * number:x}\n" for number in range(3000))
         (folder / name).write_text("".join(lines))
     (folder / "story.txt").write_text("once upon a time\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.models.contract import CHECKS, Case, check_mixer, suite, verify
+from lra.models.contract import CHECKS, Case, check_mixer, relations, suite, verify
 from lra.models.contract.form import EXERCISED
 from lra.models.mixer import FACTS
 from tests.models.contract import sound_mixers
@@ -25,9 +25,15 @@ def case_of(fault: Fault) -> Case:
 
 
 @pytest.mark.parametrize("fault", PLANTED, ids=lambda f: f"{f.check}-{f.name}")
-def test_a_planted_fault_is_named(fault):
-    passed, detail, _ = CHECKS[fault.check](case_of(fault))
-    assert not passed, detail
+def test_a_planted_fault_is_named(fault, monkeypatch):
+    """Few failing calls are made plain at first, which takes most of the time."""
+    usual = relations.FAILURES
+    for failures in (2, usual):
+        monkeypatch.setattr(relations, "FAILURES", failures)
+        passed, detail, _ = CHECKS[fault.check](case_of(fault))
+        assert not passed, detail
+        if fault.says in detail:
+            return
     assert fault.says in detail
 
 

@@ -292,3 +292,37 @@ def test_the_name_of_another_task_is_refused(one):
     with pytest.raises(ConfigError, match=r"task\.name=enwik8 is the name of another task"):
         typed(entries([*words, "task.name=enwik8"])[0].config)
     assert typed(entries([*words, "task.name=my_notes"])[0].config).task_name == "my_notes"
+
+
+def test_files_like_those_of_penn_treebank_give_their_words_and_line_ends(tmp_path):
+    """Blanks around each line, `<unk>` and N in the text, and a word that occurs once."""
+    texts = {"train": " no it was n't <unk> monday \n the N points \n", "valid": " it was N \n",
+             "test": " the <unk> was \n no points \n"}  # fmt: skip
+    for split, text in texts.items():
+        (tmp_path / f"ptb.{split}.txt").write_text(text)
+    task = prepared(
+        tmp_path / "ptb.train.txt", validation=str(tmp_path / "ptb.valid.txt"),
+        test=str(tmp_path / "ptb.test.txt"), units="words", least_count=1,
+    )  # fmt: skip
+    assert task.spec.vocabulary == len({*texts["train"].split(), "<eos>"})
+    for split, text in zip(SPLITS, texts.values(), strict=True):
+        words = text.replace("\n", " <eos> ").split()
+        assert len(task.split(split).tokens) == len(words)
+        assert written(task, split).split() == words
+
+
+def test_shards_like_those_of_the_billion_word_benchmark_are_documents(tmp_path):
+    for folder, number in (("training", 3), ("heldout", 2)):
+        (tmp_path / folder).mkdir()
+        for shard in range(1, number + 1):
+            name = f"news.en-{shard:05}-of-00100"
+            (tmp_path / folder / name).write_text(f"the {folder} said so .\nthe shard {shard} .\n")
+    held = tmp_path / "heldout"
+    task = prepared(
+        tmp_path / "training", validation=str(held / "news.en-00001-of-00100"),
+        test=str(held / "news.en-00002-of-00100"), units="words", least_count=3,
+    )  # fmt: skip
+    text = written(task, "train")
+    assert text.count("<eos>") == 6
+    assert text.count("end of document") == 3
+    assert "<unk>" in written(task, "test")  # `heldout`
