@@ -1,9 +1,10 @@
-"""Show further results of trainings: scores by group, steps to targets, spans, costs."""
+"""Show further results of trainings: scores by group, errors, steps to targets, spans, costs."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
+from lra.reports.sections.error_rates import error_rates
 from lra.reports.sections.key_width import key_widths
 from lra.reports.sections.learned_spans import learned_spans
 from lra.reports.sections.score_cost import (
@@ -20,6 +21,7 @@ from lra.reports.sections.target_steps import target_steps
 def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield the tables and figures of trainings, except their scores and losses."""
     yield from score_groups(rows)
+    yield from error_rates(rows)
     yield from target_steps(rows)
     yield from learned_spans(rows)
     yield from score_times(rows)

@@ -23,6 +23,7 @@ from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
 from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below, distinct
+from lra.tasks.diagnostics.draws import unit
 from lra.tasks.task import Baseline
 
 
@@ -160,5 +161,4 @@ def weighted_choice(
     the `number` smallest times are drawn, in the order of their times.
     """
     rate = np.arange(1, words.shape[1] + 1) ** (power - 1.0)
-    uniform = ((words >> np.uint64(11)) + 1) * 2.0**-53  # in (0, 1], so the logarithm is finite
-    return np.argsort(-np.log(uniform) / rate, axis=1, kind="stable")[:, :number]
+    return np.argsort(-np.log(unit(words)) / rate, axis=1, kind="stable")[:, :number]

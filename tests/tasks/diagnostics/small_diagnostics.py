@@ -1,6 +1,7 @@
 """The diagnostics as the tests make them: small, one of each kind."""
 
 from lra.tasks.diagnostics.duplicate import Duplicate
+from lra.tasks.diagnostics.flip_flop import FlipFlop
 from lra.tasks.diagnostics.induction import Induction
 from lra.tasks.diagnostics.mqar import MQAR, Filler
 from lra.tasks.diagnostics.permutations import Permutations, Steps
@@ -25,6 +26,10 @@ TASKS = {
     "permutations-z2": (Permutations, {"group": "z2", "length": 40}),
     "permutations-z60": (Permutations, {"group": "z60", "length": 9}),
     "permutations-s3": (Permutations, {"group": "s3", "length": 20}),
+    "flip_flop": (FlipFlop, {"length": 24}),
+    "permutations-z2": (Permutations, {"group": Group.z2, "length": 40}),
+    "permutations-z60": (Permutations, {"group": Group.z60, "length": 9}),
+    "permutations-s3": (Permutations, {"group": Group.s3, "length": 20}),
     "permutations-a5": (
         Permutations,
         {"group": "a5", "length": 30, "steps": Steps.generators},

@@ -13,6 +13,7 @@ from small_diagnostics import FEW, TASKS, made
 from lra.tasks.contract import check_disjoint, check_task, fingerprint
 from lra.tasks.diagnostics.base import NOT_ASKED
 from lra.tasks.diagnostics.duplicate import Duplicate
+from lra.tasks.diagnostics.flip_flop import FlipFlop
 from lra.tasks.diagnostics.induction import Induction
 from lra.tasks.diagnostics.mqar import MQAR
 from lra.tasks.diagnostics.permutations import Permutations
@@ -73,7 +74,17 @@ def multiplied(task, row):
     return found
 
 
+def last_written(task, row):
+    """Store the bit behind each write (0), and answer it at each read (1)."""
+    found, bit = {}, None
+    for place in range(0, len(row), 2):
+        bit = row[place + 1] if row[place] == 0 else bit
+        found |= {place: bit} if row[place] == 1 else {}
+    return found
+
+
 SOLVERS = {
+    FlipFlop: last_written,
     MQAR: lookup,
     SelectiveCopy: copied,
     Induction: induced,
