@@ -264,7 +264,7 @@ METRICS: dict[str, Metric] = {
     "prefill_peak_tensor_bytes": _metric("B", False, "largest number of bytes that tensors use at "
         "one moment of the prefill"),
     "state_bytes": _metric("B", False, "bytes of the state that a batch needs from one token to "
-        "the next"),
+        "the next; label batch_size after a training: of so many texts"),
     # compared with other implementations
     "peer_error": _metric("1", False, "largest difference between lra and another implementation "
         "in output and gradients, divided by the largest value"),

@@ -16,6 +16,7 @@ from lra.reports.sections.score_cost import (
 from lra.reports.sections.score_groups import score_groups
 from lra.reports.sections.section import Part
 from lra.reports.sections.target_steps import target_steps
+from lra.reports.sections.width_curves import width_curves
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
@@ -29,3 +30,4 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     yield from score_long_times(rows)
     yield from score_costs(rows)
     yield from key_widths(rows)
+    yield from width_curves(rows)

@@ -27,9 +27,6 @@ TASKS = {
     "permutations-z60": (Permutations, {"group": "z60", "length": 9}),
     "permutations-s3": (Permutations, {"group": "s3", "length": 20}),
     "flip_flop": (FlipFlop, {"length": 24}),
-    "permutations-z2": (Permutations, {"group": Group.z2, "length": 40}),
-    "permutations-z60": (Permutations, {"group": Group.z60, "length": 9}),
-    "permutations-s3": (Permutations, {"group": Group.s3, "length": 20}),
     "permutations-a5": (
         Permutations,
         {"group": "a5", "length": 30, "steps": Steps.generators},

@@ -7,8 +7,8 @@ from small_diagnostics import FEW, made
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import NOT_ASKED, distinct, first_seen
 from lra.tasks.diagnostics.groups import is_even, table_of
-from lra.tasks.diagnostics.mqar import weighted_choice
 from lra.tasks.diagnostics.permutations import Permutations
+from lra.tasks.diagnostics.recall_rows import weighted_choice
 from lra.tasks.diagnostics.selective_copy import SelectiveCopy
 
 
