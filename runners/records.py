@@ -287,7 +287,7 @@ def baseline_of(model: str) -> str | None:
 
 def is_oracle(baseline: str) -> bool:
     """Tell whether a baseline computes its answers from the rule of the task, as an upper bound."""
-    return baseline.startswith("oracle_")
+    return baseline.startswith(("oracle_", "ceiling_"))
 
 
 def shown_source(source: str) -> str:

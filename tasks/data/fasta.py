@@ -36,9 +36,8 @@ def fasta_records(path: Path, longest: int = LONGEST_LINE) -> Iterator[tuple[str
         text = TextIOWrapper(cast(Any, plain_text(packed, str(path))), encoding="latin-1")
         lines = _after_preamble(whole_lines(text, str(path)), path, longest)
         records = SimpleFastaParser(lines)
-        for number, record in enumerate(
-            tqdm(records, desc=path.name, unit="sequence", disable=None), 1
-        ):
+        for record in tqdm(records, desc=path.name, unit="sequence", disable=None):
+            number += 1
             yield record
     if not number:
         raise BadData(
