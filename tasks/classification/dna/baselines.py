@@ -81,8 +81,8 @@ def further_outcomes(
     found = {
         f"k_mers_{length}": (
             run_answers(train, data, classes=classes, length=length),
-            f"This baseline counts runs of {length} bases (naive Bayes). A model with this score "
-            f"may use no relation between bases further apart than {length - 1}.",
+            f"This baseline counts {'bases' if length == 1 else f'runs of {length} bases'} (naive "
+            "Bayes). A model with this score may use no longer context.",
         )
         for length in range(1, LONGEST_RUN + 1)
     }

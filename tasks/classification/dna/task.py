@@ -81,7 +81,7 @@ class Dna(ClassificationTask):
 
     Args:
         source: files, or sample (Markov chains, whose best possible score is known).
-        path: Folder, archive, FASTA files or table of sequences; see docs/tasks.md.
+        path: Folder or archive of sequences, folder of FASTA files or intervals, or table.
         genome: FASTA file, or folder of them, for intervals; null: there are none.
         labels: Every class, in order; null: the sorted names of the folders or files in train.
         sequence: Name of a table's column of sequences.
@@ -90,8 +90,8 @@ class Dna(ClassificationTask):
             example is a whole sequence.
         max_length: Number of bases that a model reads; null: `window`, or 5,000.
         case: fold (lower case counts as upper case) or keep (separate ids).
-        reverse_complement: none (the stored strand), augment (in training, a random strand) or
-            both (both strands as a pair).
+        reverse_complement: augment (in training, a random strand) or both (both strands as a
+            pair); else a model reads the stored strand.
         validation_fraction: Share of train that becomes the validation split, if there is none.
         test_fraction: Share of train that becomes the test split, if there is none.
         data_seed: Seed of these splits.
