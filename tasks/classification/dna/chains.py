@@ -30,15 +30,19 @@ def transitions() -> Float64[np.ndarray, "c 4 4 4 4"]:
     return WEIGHTS[(d - a - SHIFTS.astype(np.int64)[:, None, :, :, None]) % 4]
 
 
-def sample_rows(split: str) -> list[DnaRow]:
-    """Return the sequences of `train` or `test`, with classes alternating."""
+def sample_rows(split: str, width: int | None) -> list[DnaRow]:
+    """Return the sequences of `train` or `test`, with classes alternating.
+
+    All have `width` bases; None: `SHORTEST` to `LONGEST`.
+    """
     number, seed = SIZES[split], list(SIZES).index(split)
-    words = random_words(Draw.sample, 16 + seed, number * (1 + LONGEST)).reshape(number, -1)
+    shortest, longest = (SHORTEST, LONGEST) if width is None else (width, width)
+    words = random_words(Draw.sample, 16 + seed, number * (1 + longest)).reshape(number, -1)
     labels, uniform = np.arange(number) % len(CLASSES), (words[:, 1:] >> np.uint64(11)) / 2**53
-    lengths = SHORTEST + (words[:, 0] % np.uint64(LONGEST - SHORTEST + 1)).astype(np.int64)
+    lengths = shortest + (words[:, 0] % np.uint64(longest - shortest + 1)).astype(np.int64)
     bases = (uniform * 4).astype(np.int64)  # the first three bases, and places for the others
     ends = transitions().cumsum(-1)[..., :-1]
-    for place in range(ORDER, LONGEST):
+    for place in range(ORDER, longest):
         before = (labels, bases[:, place - 3], bases[:, place - 2], bases[:, place - 1])
         bases[:, place] = (uniform[:, place, None] >= ends[before]).sum(1)
     rows = bases.astype(np.uint8)
@@ -49,6 +53,7 @@ def sample_rows(split: str) -> list[DnaRow]:
 
 
 def best_answer(row: Int[np.ndarray, " l"] | UInt8[np.ndarray, " l"]) -> int:
-    """Return the class under whose chain a sequence is most probable."""
-    runs = tuple(row[start : len(row) - ORDER + start] for start in range(ORDER + 1))
+    """Return the class under whose chain a sequence is most probable, the first one if equal."""
+    number = max(0, len(row) - ORDER)
+    runs = tuple(row[start : start + number] for start in range(ORDER + 1))
     return int(np.log(transitions()[:, *runs]).sum(1).argmax())

@@ -148,11 +148,11 @@ class Dna(ClassificationTask):
             raise ValueError(
                 f"task.window must be at least 1, or null for whole sequences: got {window}"
             )
-        if source is DnaSource.sample and (window or genome or labels):
+        if source is DnaSource.sample and (genome or labels):
             raise ValueError(
                 "task.source=sample reads no files: got "
-                f"window={window}, genome={short_repr(genome)}, labels={self.labels}; remove these "
-                "options, or set task.source=files"
+                f"genome={short_repr(genome)}, labels={self.labels}; remove these options, or set "
+                "task.source=files"
             )
         check_lengths("Dna", max_length=self.max_length, bucket_batches=bucket_batches)
         shares = {"validation": validation_fraction, "test": test_fraction}
@@ -195,6 +195,7 @@ class Dna(ClassificationTask):
             "case": self.case.value,
             "shares": self.files.shares,
             "data_seed": self.data_seed,
+            "window": self.window,
         }
         if self.source is DnaSource.files:
             if self.path is None:
@@ -205,7 +206,7 @@ class Dna(ClassificationTask):
             facts["content"] = path_identity(self.path, f"wanted a folder with {files.FORMS}")
             self.places = files.split_places(self.path)
             self.names = self._class_names()
-            facts |= {"labels": self.names, "columns": self.columns, "window": self.window}
+            facts |= {"labels": self.names, "columns": self.columns}
             if self.genome is not None:
                 facts["genome"] = path_identity(self.genome, "set task.genome to a FASTA file")
         return identity_of(facts)
@@ -247,7 +248,7 @@ class Dna(ClassificationTask):
         """Read the sequences, make missing splits, and store the numbers of the letters."""
         reader, places = BaseReader(self.case), {"train": Path(), "test": Path()}
         if self.source is DnaSource.sample:
-            rows = {split: chains.sample_rows(split) for split in places}
+            rows = {split: chains.sample_rows(split, self.window) for split in places}
         else:
             rows = {split: list[DnaRow]() for split in self.places}
             for split, row in self._read(reader):

@@ -241,7 +241,7 @@ def test_chains_have_equal_runs_of_three_bases_and_a_known_best_score():
         for c in range(2)
     ]
     assert chains.best_answer(row) == int(np.argmax(logs))
-    rows = chains.sample_rows("train")
+    rows = chains.sample_rows("train", None)
     counts = np.zeros((2, 256))
     for ids, label in rows:
         codes = np.convolve(ids.astype(int), [1, 4, 16, 64])[3:-3]
@@ -273,6 +273,17 @@ def accuracies(task: Dna) -> dict[str, float]:
     seen = task.seen("train"), task.seen("test")
     found = baselines.further_outcomes(*seen, task.spec.classes)
     return {name: hit.mean() for name, (hit, _) in found.items()}
+
+
+def test_a_sample_of_windows():
+    task = Dna(source=DnaSource.sample, window=300)
+    task.prepare()
+    assert [task.examples(split) for split in SPLITS] == [900, 100, 400]
+    assert {*task.lengths("test").tolist()} == {300}
+    rows = [*task.seen("test").rows(np.arange(400))]
+    hits = [chains.best_answer(row) == task.split("test").targets[n] for n, row in enumerate(rows)]
+    assert np.mean(hits) > 0.98
+    assert chains.best_answer(rows[0][:3]) == 0  # three bases tell nothing
 
 
 def test_composition_and_length_are_found_where_they_tell_the_class(tmp_path):
@@ -432,7 +443,7 @@ def test_missing_files_are_named(tmp_path):
         ({"sequence": "label"}, r"must be different columns: got 'label'"),
         ({"max_length": 0}, r"max_length=0"),
         ({"test_fraction": 0.6}, r"must lie in \(0, 0.5\): got 0.6"),
-        ({"source": DnaSource.sample, "window": 9}, r"reads no files: got window=9"),
+        ({"source": DnaSource.sample, "genome": "g"}, r"reads no files: got genome='g'"),
         ({"source": DnaSource.sample, "path": "x"}, r"reads no files: got task.path='x'"),
         (
             {"reverse_complement": Strands.both, "objective": InputObjective.causal},
