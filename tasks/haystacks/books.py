@@ -37,17 +37,20 @@ class BookRows(ByteRows):
     def reads_books(self) -> bool:
         """Whether the background is text of books."""
 
-    @cached_property
-    def library(self) -> PG19 | None:
-        """The books, or None; raise ValueError for options of books that are not read."""
-        if self.reads_books:
-            return PG19(source=self.source, path=self.path)
-        if self.source is not PG19Source.files or self.path is not None:
+    def rows_of(self, difficulty: str, *, ending: int, sentences: int, because: str) -> None:
+        """Check the options, and set what follows from them; see `ByteRows`.
+
+        Raises:
+            ValueError: Options name books that are not read.
+        """
+        super().rows_of(difficulty, ending=ending, sentences=sentences, because=because)
+        self._texts: dict[str, bytes] = {}
+        self.library = PG19(source=self.source, path=self.path) if self.reads_books else None
+        if not self.reads_books and (self.source is not PG19Source.files or self.path is not None):
             raise ValueError(
                 f"task.source={self.source} and task.path={self.path} name books, which only "
                 "task.haystack=text reads: set it, or remove these options"
             )
-        return None
 
     @cached_property
     def spec(self) -> TaskSpec:
@@ -70,11 +73,6 @@ class BookRows(ByteRows):
         """Return further facts that decide the rows: the hash of the books."""
         books = {} if self.library is None else {"books": self.library.content}
         return super()._added_facts() | books
-
-    @cached_property
-    def _texts(self) -> dict[str, bytes]:
-        """The text of each split that was read so far."""
-        return {}
 
     def background(self, split: str, dice: Dice, size: int) -> bytes:
         """Return the bytes between the sentences of a row: whole words, padded with blanks."""

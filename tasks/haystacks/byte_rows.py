@@ -34,14 +34,18 @@ class Dice:
 
     def below(self, number: int) -> int:
         """Return a number from 0 to `number` - 1."""
-        return self.word() % number
+        self._next += 1
+        drawn: int = self._numbers[self._next - 1] % number
+        return drawn
 
     def distinct(self, number: int, of: int) -> list[int]:
         """Return different numbers below `of` in random order; takes `number` random words."""
         moved: dict[int, int] = {}
         drawn = []
-        for first in range(number):
-            other = first + self.below(of - first)
+        words = self._numbers[self._next : self._next + number]
+        self._next += number
+        for first, word in enumerate(words):
+            other = first + word % (of - first)
             drawn.append(moved.get(other, other))
             moved[other] = moved.get(first, first)
         return drawn

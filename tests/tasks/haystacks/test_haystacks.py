@@ -1,5 +1,6 @@
 """Rows of bytes with needles, lists and facts, each read by a solver of its text."""
 
+import hashlib
 import re
 from collections import Counter
 from itertools import pairwise
@@ -92,8 +93,8 @@ def test_rows_of_several_lengths_keep_the_contract(name):
         assert [*groups] == ["length", *wanted]
         asked = batch.weight > 0
         assert set(groups["length"][asked].tolist()) <= {length, length + 90}
-        for name in wanted:
-            assert (groups[name][asked] >= 0).all()
+        for label in wanted:
+            assert (groups[label][asked] >= 0).all()
 
 
 def test_depth_is_where_the_needle_is():
@@ -201,11 +202,11 @@ def test_floors_of_lists_by_hand():
 
 
 def test_floors_of_facts():
-    sizes = {"train_examples": 2000, "test_examples": 2000}
+    sizes = {"train_examples": 500, "test_examples": 700}
     for kind in FactKind:
         task = made(f"facts-{kind}", **sizes)
         found = floors(task)
-        assert found["majority"] == pytest.approx(1 / 6, abs=0.04), kind
+        assert found["majority"] == pytest.approx(1 / 6, abs=0.05), kind
         answers = Counter(said[0] for _, said in texts(task, "test"))
         assert len(answers) == 6
         if kind is FactKind.where_person:
@@ -287,12 +288,15 @@ def test_books_that_are_missing_or_short(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Needle(length=100), r"length must be at least 3\d\d, .* needs 4 sentences of up"),
+        (lambda: Needle(length=100), r"length must be at least 209, .* needs 4 sentences of up"),
         (lambda: Needle(test_lengths=[2000, 90]), r"task\.test_lengths must be at least"),
         (lambda: Needle(queries=5), r"task\.queries must be at most task\.keys=4: got 5"),
         (lambda: Needle(keys=0), r"must be at least 1: got task\.keys=0"),
         (lambda: Needle(value="digits", digits=1, keys=11), r"10 different texts, .* need 22"),
-        (lambda: Needle(haystack="needles", length=600_000), r"task\.key=word has 8,277 .* hex"),
+        (
+            lambda: Needle(haystack="needles", length=600_000),
+            r"task\.key=word has 8,277 .*=hex, or lower",
+        ),
         (lambda: Needle(source="sample"), r"name books, which only task\.haystack=text reads"),
         (lambda: Passkey(length=60), r"task\.length must be at least"),
         (lambda: KeyValue(pairs=9, length=500), r"needs 9 pairs of up to 68 bytes"),
@@ -315,15 +319,39 @@ def test_impossible_options(make, message):
 
 
 PINNED = {
-    "needle": "",
+    "needle": "48b49538febd",
+    "needle-text": "82751c7eb9ae",
+    "needle-needles": "65daa83cfd5d",
+    "needle-values": "cadfcf063078",
+    "needle-hex": "2d73bba39595",
+    "needle-person": "318e39c0e4d3",
+    "passkey": "308f8941f016",
+    "key_value": "549378b33a53",
+    "key_value-names": "362f8e9d5f32",
+    "key_value-first": "00d01e33c435",
+    "key_value-few": "84e9fe676bdd",
+    "key_value-twice": "8d0a8852fc86",
+    "variable_tracking": "bfa2a3f5cc42",
+    "variable_tracking-one": "e8a6d66cbf49",
+    "frequent_words": "6a56dae2029d",
+    "common_words": "74639430ec9d",
+    "facts-where_person": "8a1a29dc3667",
+    "facts-where_thing": "a94c890bbb94",
+    "facts-where_thing_before": "afdf7f983e8d",
+    "facts-which_side": "29e867484c2f",
+    "facts-who_has": "383006aa947a",
+    "facts-text": "198cc3fb4a5f",
 }
 
 
 def test_the_same_rows_for_ever():
     """Pinned: other rows are another version."""
-    for name, wanted in PINNED.items():
-        text, said = next(texts(made(name), "train"))
-        assert f"{text}{', '.join(said)}" == wanted
+    found = {}
+    for name in TASKS:
+        tokens, answers, _ = made(name).rows("train")
+        stored = np.stack((tokens, answers)).astype("<i2").tobytes()
+        found[name] = hashlib.sha256(stored).hexdigest()[:12]
+    assert found == PINNED
 
 
 def test_a_row_as_a_person_reads_it():
