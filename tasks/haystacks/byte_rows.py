@@ -57,7 +57,7 @@ class Dice:
         return order
 
 
-class Told(NamedTuple):
+class RowContent(NamedTuple):
     """The content of a row."""
 
     sentences: list[bytes]
@@ -98,7 +98,7 @@ class ByteRows(DiagnosticTask):
         self.least(self.reads * sentences + ending, f"{because}{again}, a question and answers")
 
     @abstractmethod
-    def told(self, dice: Dice, room: int) -> Told:
+    def content(self, dice: Dice, room: int) -> RowContent:
         """Return the content of a row whose sentences have at most `room` bytes."""
 
     def background(self, split: str, dice: Dice, size: int) -> bytes:
@@ -122,16 +122,16 @@ class ByteRows(DiagnosticTask):
         answers = np.full_like(tokens, NOT_ASKED)
         for row, line in enumerate(words):
             dice = Dice(line)
-            told = self.told(dice, self.room(length))
-            end = SEPARATOR.join(told.answers)
-            size = (length - len(told.question) - len(end)) // self.reads
-            empty = size - sum(map(len, told.sentences))
+            content = self.content(dice, self.room(length))
+            end = SEPARATOR.join(content.answers)
+            size = (length - len(content.question) - len(end)) // self.reads
+            empty = size - sum(map(len, content.sentences))
             background = self.background(split, dice, empty) if empty else b""
-            text = scattered(background, told.sentences, dice) * self.reads
-            text = text.ljust(length - len(told.question) - len(end)) + told.question + end
+            text = scatter(background, content.sentences, dice) * self.reads
+            text = text.ljust(length - len(content.question) - len(end)) + content.question + end
             tokens[row] = np.frombuffer(text, np.uint8)
             place = length - len(end)
-            for answer in told.answers:
+            for answer in content.answers:
                 after = place + len(answer)
                 answers[row, place - 1 : after - 1] = tokens[row, place:after]
                 place = after + len(SEPARATOR)
@@ -195,7 +195,7 @@ def whole_words(text: bytes, size: int) -> bytes:
     return text[:size].ljust(size)
 
 
-def scattered(background: bytes, sentences: Sequence[bytes], dice: Dice) -> bytes:
+def scatter(background: bytes, sentences: Sequence[bytes], dice: Dice) -> bytes:
     """Return the background with the sentences in order, at random places behind its sentences.
 
     Takes a random word for each sentence. The places are different ones of `DEPTHS`, unless there
@@ -223,7 +223,7 @@ def depth_of(place: int, context: bytes) -> int:
     return 10 * (10 * place // len(context))
 
 
-def spelled(number: int, letters: int, first: int = ord("a")) -> bytes:
+def letters_of(number: int, letters: int, first: int = ord("a")) -> bytes:
     """Return a number below 26^letters as so many letters, from `first` on."""
     return bytes(first + number // 26**place % 26 for place in range(letters))
 

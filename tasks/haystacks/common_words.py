@@ -15,7 +15,7 @@ from itertools import accumulate, count, takewhile
 from typing import ClassVar
 
 from lra.conf.choices import by_name
-from lra.tasks.haystacks.byte_rows import SEPARATOR, ByteRows, Dice, Told, spelled
+from lra.tasks.haystacks.byte_rows import SEPARATOR, ByteRows, Dice, RowContent, letters_of
 from lra.tasks.task import Baseline
 
 LETTERS = 6
@@ -56,16 +56,16 @@ class CommonWords(ByteRows):
         others = (list_items(self.room(length)) - self.common * self.often) // self.seldom
         return self.common * (self.often + 1) + others * (self.seldom + 1) + 2
 
-    def told(self, dice: Dice, room: int) -> Told:
+    def content(self, dice: Dice, room: int) -> RowContent:
         """Return the list as one sentence, and the question."""
         others = (list_items(room) - self.common * self.often) // self.seldom
         drawn = dice.distinct(self.common + others, 26**LETTERS)
-        words = [spelled(one, LETTERS) for one in drawn]
+        words = [letters_of(one, LETTERS) for one in drawn]
         both = words[: self.common] * self.often + words[self.common :] * self.seldom
         listed = [both[item] for item in dice.order(len(both)).tolist()]
         text = b"".join(b"%d. %s " % item for item in enumerate(listed, 1))
         common = {*words[: self.common]}
-        return Told(
+        return RowContent(
             [text.ljust(room)], QUESTION, [word for word in dict.fromkeys(listed) if word in common]
         )
 

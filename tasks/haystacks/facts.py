@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from lra.conf.choices import by_name
 from lra.tasks.haystacks.books import BookRows
-from lra.tasks.haystacks.byte_rows import Dice, Told, depth_of
+from lra.tasks.haystacks.byte_rows import Dice, RowContent, depth_of
 from lra.tasks.haystacks.wordlist import PEOPLE, ROOMS
 from lra.tasks.haystacks.world import FactKind, needed_facts, tell
 from lra.tasks.task import Baseline
@@ -82,11 +82,11 @@ class Facts(BookRows):
         """Return a bound of the number of random words for a row."""
         return 7 * self._number(self.room(length)) + 50
 
-    def told(self, dice: Dice, room: int) -> Told:
+    def content(self, dice: Dice, room: int) -> RowContent:
         """Return the facts in order, the question, and the first letter of the answer."""
         story = tell(dice, self._number(room), self.kind)
         facts = [fact.encode() for fact in story.facts]
-        return Told(facts, f"\n{story.question} ".encode(), [story.answer[:1].encode()])
+        return RowContent(facts, f"\n{story.question} ".encode(), [story.answer[:1].encode()])
 
     def different_rows(self, length: int) -> float:
         """Return a lower bound of the binary logarithm of the number of different rows.

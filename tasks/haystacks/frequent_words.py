@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Int
 
 from lra.conf.choices import by_name
-from lra.tasks.haystacks.byte_rows import SEPARATOR, ByteRows, Dice, Told, spelled
+from lra.tasks.haystacks.byte_rows import SEPARATOR, ByteRows, Dice, RowContent, letters_of
 from lra.tasks.task import Baseline
 
 LETTERS = 6
@@ -65,7 +65,7 @@ class FrequentWords(ByteRows):
         room = self.room(length)
         return room // (LETTERS + 1) + 2 * (room // BYTES_PER_WORD) + 2
 
-    def told(self, dice: Dice, room: int) -> Told:
+    def content(self, dice: Dice, room: int) -> RowContent:
         """Return the words in random order as one sentence, and the question."""
         counts = counts_by_rank(room, self.alpha).copy()
         for rank in range(1, len(counts)):
@@ -74,10 +74,10 @@ class FrequentWords(ByteRows):
                 counts[rank] += dice.below(2)
         counts[0] -= counts.sum() - room // (LETTERS + 1)
         drawn = dice.distinct(len(counts) - 1, 26**LETTERS)
-        words = [MARK, *(spelled(one, LETTERS) for one in drawn)]
+        words = [MARK, *(letters_of(one, LETTERS) for one in drawn)]
         ranks = np.repeat(np.arange(len(counts)), counts)[dice.order(int(counts.sum()))]
         text = b" ".join([words[rank] for rank in ranks.tolist()])
-        return Told([text.ljust(room)], QUESTION, words[1 : 1 + ASKED])
+        return RowContent([text.ljust(room)], QUESTION, words[1 : 1 + ASKED])
 
     def different_rows(self, length: int) -> float:
         """Return a lower bound of the binary logarithm of the number of different rows."""

@@ -15,7 +15,7 @@ from enum import StrEnum, auto
 from typing import ClassVar
 
 from lra.conf.choices import by_name
-from lra.tasks.haystacks.byte_rows import ByteRows, Dice, Told, depth_of
+from lra.tasks.haystacks.byte_rows import ByteRows, Dice, RowContent, depth_of
 from lra.tasks.haystacks.spellings import Spelling, different, longest, texts
 from lra.tasks.task import Baseline
 
@@ -90,13 +90,13 @@ class KeyValue(ByteRows):
         """Return the number of random words for a row."""
         return 5 * self._number(self.room(length)) + 2
 
-    def told(self, dice: Dice, room: int) -> Told:
+    def content(self, dice: Dice, room: int) -> RowContent:
         """Return the pairs and the question about one of them."""
         number = self._number(room)
         keys, values = (texts(kind, dice, number, DIGITS) for kind in self._kinds)
         asked = dice.below(number) if self.position is AskedPair.random else 0
         pairs = [b"%s: %s. " % both for both in zip(keys, values, strict=True)]
-        return Told(pairs, b"\n? %s: " % keys[asked], [values[asked]])
+        return RowContent(pairs, b"\n? %s: " % keys[asked], [values[asked]])
 
     def different_rows(self, length: int) -> float:
         """Return a lower bound of the binary logarithm of the number of different rows."""

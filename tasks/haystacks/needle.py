@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from lra.conf.choices import by_name
 from lra.tasks.haystacks.books import BookRows
-from lra.tasks.haystacks.byte_rows import SEPARATOR, Dice, Told, depth_of
+from lra.tasks.haystacks.byte_rows import SEPARATOR, Dice, RowContent, depth_of
 from lra.tasks.haystacks.spellings import Spelling, different, longest, texts
 from lra.tasks.task import Baseline
 
@@ -100,7 +100,7 @@ class Needle(BookRows):
         """Return a bound of the number of random words for a row."""
         return 7 * (self._most(self.room(length)) + self.keys * self.values) + 1
 
-    def told(self, dice: Dice, room: int) -> Told:
+    def content(self, dice: Dice, room: int) -> RowContent:
         """Return needles in random order, and the questions about the first keys."""
         number = self.keys * self.values
         most = self._most(room)
@@ -122,7 +122,7 @@ class Needle(BookRows):
             if needle < number and needle % self.keys == key
         ]
         question = b"\nWhat is the value of %s? " % SEPARATOR.join(keys[: self.queries])
-        return Told([needles[needle] for needle in order], question, answers)
+        return RowContent([needles[needle] for needle in order], question, answers)
 
     def background(self, split: str, dice: Dice, size: int) -> bytes:
         """Return the bytes between the sentences of a row."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lra.conf.choices import by_name
-from lra.tasks.haystacks.byte_rows import ByteRows, Dice, Told, depth_of, spelled
+from lra.tasks.haystacks.byte_rows import ByteRows, Dice, RowContent, depth_of, letters_of
 from lra.tasks.task import Baseline
 
 LETTERS, DIGITS = 5, 5
@@ -51,13 +51,13 @@ class VariableTracking(ByteRows):
         del length
         return 3 * self.chains * (self.hops + 1) + self.chains + 1
 
-    def told(self, dice: Dice, room: int) -> Told:
+    def content(self, dice: Dice, room: int) -> RowContent:
         """Return the sentences of all chains, mixed, and the question about the first chain."""
         del room
         links = self.hops + 1
         numbers = [b"%0*d" % (DIGITS, one) for one in dice.distinct(self.chains, 10**DIGITS)]
         drawn = dice.distinct(self.chains * links, 26**LETTERS)
-        names = [spelled(one, LETTERS, ord("A")) for one in drawn]
+        names = [letters_of(one, LETTERS, ord("A")) for one in drawn]
         sources = [iter([number]) for number in numbers]
         left = [iter(names[chain * links : (chain + 1) * links]) for chain in range(self.chains)]
         sentences = []
@@ -66,7 +66,7 @@ class VariableTracking(ByteRows):
             name = next(left[chain])
             sentences.append(b"%s = %s. " % (name, next(sources[chain])))
             sources[chain] = iter([name])
-        return Told(sentences, b"\nWhich names are %s? " % numbers[0], names[:links])
+        return RowContent(sentences, b"\nWhich names are %s? " % numbers[0], names[:links])
 
     def different_rows(self, length: int) -> float:
         """Return a lower bound of the binary logarithm of the number of different rows."""

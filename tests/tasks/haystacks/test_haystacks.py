@@ -13,7 +13,7 @@ from lra.tasks.contract import check_task
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import NOT_ASKED
 from lra.tasks.errors import BadData, NotPrepared
-from lra.tasks.haystacks.byte_rows import Dice, scattered, spans, whole_words
+from lra.tasks.haystacks.byte_rows import Dice, scatter, spans, whole_words
 from lra.tasks.haystacks.common_words import CommonWords
 from lra.tasks.haystacks.facts import Facts
 from lra.tasks.haystacks.frequent_words import FrequentWords
@@ -146,7 +146,7 @@ def test_whole_words_and_sentences():
     background = b"It is so. They go on. All is well. " * 9
     for line in words:
         sentences = [b"S%d. " % n for n in range(50)]
-        text = scattered(background, sentences, Dice(line))
+        text = scatter(background, sentences, Dice(line))
         assert [text.index(sentence) for sentence in sentences] == sorted(
             text.index(sentence) for sentence in sentences
         )
