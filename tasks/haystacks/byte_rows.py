@@ -158,7 +158,10 @@ class ByteRows(DiagnosticTask):
         return {}
 
     def groups(self, batch: Batch) -> Mapping[str, Int[Tensor, "b l"]]:
-        """Return `labels` for each byte of an answer, and the length where it varies."""
+        """Return `labels` for each byte of an answer, and the length where it varies.
+
+        The group `length_and_depth` is 100 times the length, plus the depth: for a heat map.
+        """
         assert batch.weight is not None, "rows with questions have weights"
         asked = np.where(batch.weight.cpu().numpy() > 0, 0, NOT_ASKED)
         lines = (batch.tokens[:, 0].cpu().numpy() - self.shift).clip(min=0).astype(np.uint8)
@@ -170,7 +173,10 @@ class ByteRows(DiagnosticTask):
                 for name, value in self.labels(context, line[span].tobytes(), number).items():
                     numbers = found.setdefault(name, np.full(asked.shape, NOT_ASKED))
                     numbers[row, span.start - 1 : span.stop - 1] = value
-        return {**super().groups(batch), **{n: torch.from_numpy(a) for n, a in found.items()}}
+        groups = {**super().groups(batch), **{n: torch.from_numpy(a) for n, a in found.items()}}
+        if groups.keys() >= {"length", "depth"}:
+            groups["length_and_depth"] = 100 * groups["length"].cpu() + groups["depth"]
+        return groups
 
     def said(
         self, name: str, split: str, read: Callable[[bytes], Sequence[bytes]], sentence: str

@@ -26,7 +26,7 @@ DIGITS = 7
 class PairForm(StrEnum):
     """What keys and values are."""
 
-    hex = auto()  # type: ignore[assignment]  # shadows a method of str, unused here
+    hex = auto()
     """32 hexadecimal digits."""
     names = auto()
     """A person's first and last name; the value is a number of 7 digits."""

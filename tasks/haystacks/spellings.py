@@ -13,7 +13,7 @@ class Spelling(StrEnum):
     """An adjective and a noun, such as calm-river."""
     digits = auto()
     """As many digits as `digits` says."""
-    hex = auto()  # type: ignore[assignment]  # shadows a method of str, unused here
+    hex = auto()
     """32 hexadecimal digits."""
     person = auto()
     """A first and a last name, such as Ada Marsh."""

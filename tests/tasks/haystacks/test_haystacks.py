@@ -90,11 +90,16 @@ def test_rows_of_several_lengths_keep_the_contract(name):
     wanted = labels.get(name.split("-")[0], [] if name == "facts-which_side" else ["depth"])
     for batch in task.batches("test", batch_size=32, seed=0):
         groups = task.groups(batch)
-        assert [*groups] == ["length", *wanted]
+        both = ["length_and_depth"] if "depth" in wanted else []
+        assert [*groups] == ["length", *wanted, *both]
         asked = batch.weight > 0
         assert set(groups["length"][asked].tolist()) <= {length, length + 90}
         for label in wanted:
             assert (groups[label][asked] >= 0).all()
+        if both:
+            length_and_depth = groups["length_and_depth"][asked]
+            assert (length_and_depth // 100 == groups["length"][asked]).all()
+            assert (length_and_depth % 100 == groups["depth"][asked]).all()
 
 
 def test_depth_is_where_the_needle_is():
