@@ -123,6 +123,7 @@ class DiagnosticTask(RowsTask):
             )
         self.vocabulary, self.difficulty = vocabulary, difficulty
         common = {option.name for option in fields(DiagnosticTask)}
+        common |= self.incidental
         own = [option for option in fields(self) if option.name not in common and option.init]
         self.options = {
             option.name: getattr(self, option.name)
@@ -377,8 +378,13 @@ class DiagnosticTask(RowsTask):
             length=self.length,
             test_length=self.tested_length,
             data_seed=self.data_seed,
-            licence=GENERATED,
+            licence=self.licence,
         )
+
+    @property
+    def licence(self) -> str:
+        """Licence of the rows, in the manifest."""
+        return GENERATED
 
     def _generate(self, split: str, hashes_by_length: dict[int, set[int]]) -> Iterator[RaggedRows]:
         """Yield the rows of `split` in blocks, without copies unless rows are scarce.
