@@ -19,8 +19,11 @@ class Head(StrEnum):
     permutation_modelling = auto()
     """One token at some positions, from the others in an order that the batch defines."""
 
+    regression = auto()
+    """One real number for a sequence, whose loss is the squared error."""
 
-TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair})
+
+TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair, Head.regression})
 """Heads with an answer at every position."""
 CAUSAL_HEADS = frozenset({Head.language_modelling, Head.sequence_to_sequence})
 """Heads whose answers depend on no later token."""

@@ -19,7 +19,7 @@ from lra.runners.records import Measurement, Outcomes
 from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.prefetch import asked_of, first_of, masks_of, rows_of, to_device
 from lra.runners.training.recurrent_state import initial_state, remembered_tokens
-from lra.tasks.task import Batch, Derives, Tally, Task, TaskSpec, remarks_of
+from lra.tasks.task import Batch, Derives, Kind, Tally, Task, TaskSpec, remarks_of
 
 K = TypeVar("K")
 
@@ -36,6 +36,11 @@ class SplitScores(NamedTuple):
     """Accuracy of the items of each part, and their number, by (group, part)."""
     remark: str = ""
     """A remark that readers of the scores need."""
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of an item: nats, or squared error."""
+        return self.measured["mse" if "mse" in self.measured else "loss"]
 
 
 def evaluate(
@@ -90,7 +95,7 @@ def evaluate(
             # A split may have more examples than the task said; then the number is unknown (0).
             so_far(f"evaluating {split}", evaluated, size if size > evaluated else 0, "example")
             evaluated += len(batch.tokens)
-            widths.add(batch.tokens.shape[-1])
+            widths.add(batch.tokens.shape[2])
             part, counts = _take_rank_part(batch, turn, last, ranks)
             if part is None:
                 continue
@@ -124,7 +129,8 @@ def evaluate(
     )
     loss = sum(tally.nll_sum for tally in tallies) / count
     accuracy = sum(tally.hits for tally in tallies) / count
-    measured = {"accuracy": accuracy, "loss": loss}
+    regresses = task.spec.kind is Kind.regression
+    measured = {"mse": loss} if regresses else {"accuracy": accuracy, "loss": loss}
     measured |= further_scores(
         task.spec, accuracy, outcomes.hit, _totals(t.classes for t in tallies)
     )
