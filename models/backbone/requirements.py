@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from lra.models.backbone.choices import CAUSAL_HEADS
-from lra.models.backbone.config import TOKEN_HEADS, BackboneConfig, Head, TaskFacts
+from lra.models.backbone.config import TOKEN_HEADS, BackboneConfig, TaskFacts
 from lra.models.backbone.heads import ORDERLESS, READ_FIRST, Pooling
 from lra.models.backbone.stack import PostNormStack, Stack, family
 from lra.models.mixer import INSIDE, SITE_OPTIONS, Idle, Mixer, Positions, Site, Unsupported

@@ -129,8 +129,7 @@ def evaluate(
     )
     loss = sum(tally.nll_sum for tally in tallies) / count
     accuracy = sum(tally.hits for tally in tallies) / count
-    regresses = task.spec.kind is Kind.regression
-    measured = {"mse": loss} if regresses else {"accuracy": accuracy, "loss": loss}
+    measured = _basic_scores(task.spec, accuracy, loss)
     measured |= further_scores(
         task.spec, accuracy, outcomes.hit, _totals(t.classes for t in tallies)
     )
@@ -142,6 +141,13 @@ def evaluate(
     parts = _averages(tally.parts for tally in tallies)
     groups = _averages(tally.groups for tally in tallies)
     return SplitScores(measured, outcomes, parts, groups, "; ".join(filter(None, remarks)))
+
+
+def _basic_scores(spec: TaskSpec, accuracy: float, loss: float) -> dict[str, float]:
+    """Return the scores of every task: a real number has an error, and is never just right."""
+    if spec.kind is Kind.regression:
+        return {"mse": loss}
+    return {"accuracy": accuracy, "loss": loss}
 
 
 def further_scores(
