@@ -157,7 +157,7 @@ class ClassificationTask(RowsTask):
             return {}
         return {"perplexity": math.exp(loss), "bits_per_token": loss / math.log(2)}
 
-    def stored(self, batch: Batch) -> Int[np.ndarray, "b p l"]:
+    def stored(self, batch: Batch) -> Int[np.ndarray, "b p l *rgb"]:
         """Return the stored tokens of a batch; the numbers at padding are meaningless."""
         return batch.tokens.numpy() - self.shift
 
@@ -191,21 +191,23 @@ class ClassificationTask(RowsTask):
         from lra.tasks.baselines import n_grams
 
         train, data = self.seen("train"), self.seen(split)
-        guess = int(self.counts(train.targets).argmax())
-        results = [
-            baseline(
-                "majority",
-                data.targets == guess,
-                f"This baseline always answers {guess}, the most frequent training label. A model "
-                "with this score has learnt nothing about its input.",
-            )
-        ]
+        results = [self.majority(split)]
         for name, longest_run, sentence in LOCAL:
             hit = n_grams.n_gram_answers(
                 train, data, classes=self.spec.classes, longest_run=longest_run, name=name
             )
             results.append(baseline(name, hit, sentence))
         return results
+
+    def majority(self, split: str) -> Baseline:
+        """Return the baseline that always answers the most frequent training label."""
+        guess = int(self.counts(self.split("train").targets).argmax())
+        return baseline(
+            "majority",
+            self.split(split).targets == guess,
+            f"This baseline always answers {guess}, the most frequent training label. A model "
+            "with this score has learnt nothing about its input.",
+        )
 
     def _count_tokens(self, split: str, *, scored: bool) -> Int[np.ndarray, " v"]:
         """Return how often each token occurs in `split`.

@@ -42,11 +42,15 @@ class Adding(RowsTask):
     """Add the two marked numbers of a row."""
 
     length: int = 200
+    """Number of tokens of a row in training and validation."""
     test_length: int | None = None
     """Number of tokens of a test row; null: as in training."""
     train_examples: int = 45_000
+    """Number of training rows."""
     validation_examples: int = 5000
+    """Number of validation rows."""
     test_examples: int = 2000
+    """Number of test rows."""
     data_seed: int = 0
     """Seed of the generated rows; the seed of a run does not change them."""
 
