@@ -498,12 +498,12 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
         head = Head.language_modelling
     elif direction is Direction.bidirectional and head in CAUSAL_HEADS:
         head = Head.classification
-    answers_tokens, regresses = head in TOKEN_HEADS, head is Head.regression
+    answers_tokens = head in TOKEN_HEADS
     return TaskFacts(
         head=head,
         vocabulary=spec.vocabulary or PIXEL_VALUES,
         # A language-modelling task has no classes, but may be measured with a classifier.
-        classes=spec.classes if answers_tokens or regresses else max(spec.classes, 2),
+        classes=spec.classes if answers_tokens else max(spec.classes, 2),
         max_length=max_length or spec.max_length,
         padded=spec.padded and max_length is None,
         scalars=spec.scalars and not answers_tokens,

@@ -284,7 +284,7 @@ def head_of(
     return Classifier(
         vectors * config.width_out,
         config.classifier_width,
-        facts.classes,
+        1 if facts.head == Head.regression else facts.classes,
         config.head_hidden_layers,
         ACTIVATIONS[config.head_activation]().forward,
         dropout=config.head_dropout,

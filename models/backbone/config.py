@@ -419,7 +419,7 @@ class TaskFacts:
     head: Head
     vocabulary: int
     classes: int
-    """Classes; heads that answer with a token ignore it."""
+    """Classes; heads that answer with a token or a number ignore it."""
     max_length: int
     """Longest input in tokens, without the CLS vector."""
     padded: bool = False

@@ -125,7 +125,7 @@ def judge(
 
 def judge_number(
     answers: Float[Tensor, "b 1"],
-    target: Float[Tensor, " b"],
+    target: Float[Tensor, " b"] | Int[Tensor, " b"],
     smoothing: float = 0.0,
     *,
     training: bool = False,
