@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int, Int16
 
 from lra.conf.choices import by_name
+from lra.tasks.baselines import band_energies as bands
 from lra.tasks.classification.base import ClassificationTask, baseline
 from lra.tasks.data.batching import Draw, check_lengths, permutation
 from lra.tasks.data.sources import data_root
@@ -95,7 +96,7 @@ class SpeechTask(ClassificationTask):
         self.max_length = self.padded_length = max_length
         self.test_rate = test_rate
 
-    def heard(self, *, name: str, version: int, source: str, data_hash: str) -> TaskSpec:
+    def speech_spec(self, *, name: str, version: int, source: str, data_hash: str) -> TaskSpec:
         """Return the facts of a task of recordings."""
         rate = "" if self.test_rate == 1 else f", 1 of {self.test_rate} samples in tests"
         return TaskSpec(
@@ -164,15 +165,13 @@ class SpeechTask(ClassificationTask):
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines on `split`, fitted on train."""
-        from lra.tasks.baselines import band_energies as bands
-
         chosen = permutation(Draw.order, 0, self.examples("train"))[: bands.FIT_EXAMPLES]
-        heard, asked = (
+        train, energies = (
             np.concatenate([bands.band_energies(block) for block in self.sounds(part, examples)])
             for part, examples in (("train", chosen), (split, np.arange(self.examples(split))))
         )
         labels = self.split("train").targets[chosen].astype(np.int64)
-        answers = bands.band_answers(heard, labels, asked, classes=len(self.names))
+        answers = bands.band_answers(train, labels, energies, classes=len(self.names))
         sentence = (
             f"This baseline is a logistic regression on the energies of {bands.BANDS} bands of "
             "frequencies. A model with this score may not know the order of sounds."

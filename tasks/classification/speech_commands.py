@@ -45,7 +45,7 @@ INSTRUCTIONS = (
 )
 
 
-class Words(StrEnum):
+class CommandWords(StrEnum):
     """The words, and how they are split."""
 
     sc35 = auto()
@@ -73,7 +73,7 @@ class SpeechCommands(SpeechTask):
     def __init__(
         self,
         *,
-        words: Words = Words.sc35,
+        words: CommandWords = CommandWords.sc35,
         path: str | None = None,
         partial: bool = False,
         data_seed: int = 0,
@@ -83,7 +83,7 @@ class SpeechCommands(SpeechTask):
         max_length: int = RATE,
     ) -> None:
         check_partial(partial, path is not None)
-        all_words = words is Words.sc35
+        all_words = words is CommandWords.sc35
         if data_seed < 0 or (all_words and data_seed):
             raise ValueError(
                 f"task.data_seed splits words=sc10, and is at least 0: got {data_seed} with "
@@ -98,7 +98,7 @@ class SpeechCommands(SpeechTask):
     def spec(self) -> TaskSpec:
         """The facts about this task."""
         name = "files" if self.path is None else f"files: {self.path.name}"
-        return self.heard(
+        return self.speech_spec(
             name="speech_commands", version=VERSION, data_hash=self.content_hash(self._identity),
             source=f"{name}, {self.words}{MARK if self.partial else ''}",
         )  # fmt: skip
@@ -114,14 +114,14 @@ class SpeechCommands(SpeechTask):
 
     def make(self) -> None:
         """Read the recordings and store them by split."""
-        splits = self._listed() if self.words is Words.sc35 else self._drawn_splits()
+        splits = self._listed() if self.words is CommandWords.sc35 else self._drawn_splits()
         counts = dict.fromkeys(SPLITS, 0)
         missing = {name for name, split in splits.items() if split != "train"}
         unheard = set(self.names)
 
         def recordings() -> Iterator[Recording]:
             for name, samples in self._read():
-                if self.words is Words.sc10 and name not in splits:
+                if self.words is CommandWords.sc10 and name not in splits:
                     continue
                 word, split = name.split("/")[0], splits.get(name, "train")
                 counts[split] += 1

@@ -99,7 +99,7 @@ class SpokenDigits(SpeechTask):
     def spec(self) -> TaskSpec:
         """The facts about this task."""
         source = source_name(self.source, self.path, partial=self.partial)
-        return self.heard(
+        return self.speech_spec(
             name="spoken_digits", version=VERSION, data_hash=self.content_hash(self._identity),
             source=source + (f", test speaker {self.speaker}" if self.by_speaker else ""),
         )  # fmt: skip

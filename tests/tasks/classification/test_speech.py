@@ -8,7 +8,7 @@ import torch
 
 from lra.tasks.classification import speech_commands, spoken_digits
 from lra.tasks.classification.speech import FULL_SCALE, Normalise, Sound, mu_law
-from lra.tasks.classification.speech_commands import SpeechCommands, Words
+from lra.tasks.classification.speech_commands import CommandWords, SpeechCommands
 from lra.tasks.classification.spoken_digits import DigitSource, DigitSplit, SpokenDigits
 from lra.tasks.contract import check_task
 from lra.tasks.errors import BadData, NotPrepared
@@ -212,7 +212,7 @@ def test_the_lists_name_validation_and_test_of_sc35(commands):
 
 
 def test_sc10_has_whole_seconds_of_ten_words(commands):
-    task = spoken(commands, words=Words.sc10)
+    task = spoken(commands, words=CommandWords.sc10)
     seen = {split: firsts(task, split) for split in ("train", "validation", "test")}
     assert {split: len(rows) for split, rows in seen.items()} == {
         "train": 120, "validation": 20, "test": 20,
@@ -223,7 +223,7 @@ def test_sc10_has_whole_seconds_of_ten_words(commands):
         assert len({*counts.tolist()}) == 1  # as many of each word
     assert len(set.union(*seen.values())) == 160
     assert task.names[0] == "yes"
-    other = spoken(commands, words=Words.sc10, data_seed=1)
+    other = spoken(commands, words=CommandWords.sc10, data_seed=1)
     assert firsts(other, "test") != seen["test"]
 
 
