@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lra.reports.tables.table import Entry, Table
 
 Kind = Literal[
-    "accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity",
+    "accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "mse",
     "efficiency", "crossover", "growth", "metrics",
 ]  # fmt: skip
 KINDS = get_args(Kind)
