@@ -24,9 +24,7 @@ class Head(StrEnum):
 
 TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair})
 """Heads with an answer at every position."""
-CAUSAL_HEADS = frozenset(
-    {Head.language_modelling, Head.sequence_to_sequence, Head.reconstruction}
-)
+CAUSAL_HEADS = frozenset({Head.language_modelling, Head.sequence_to_sequence, Head.reconstruction})
 """Heads of models whose layers let no token depend on a later one."""
 
 
