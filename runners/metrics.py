@@ -103,6 +103,19 @@ METRICS: dict[str, Metric] = {
         "length: a query has at most so many tokens up to itself, and more than half of them"),
     "index_mass": _metric("fraction", True, "exact attention to what an index chooses, of queries "
         "that have a choice (labels as of index_recall)"),
+    "copy_advantage": _metric("nat", True, "mean loss of a segment of text without a copy before "
+        "it, minus that with a copy; samples have the difference of each segment; labels distance "
+        "(tokens between copy and segment), segment (its tokens), copied and control"),
+    "copied_loss": _metric("nat", False, "mean loss of the segments of copy_advantage with a copy "
+        "before them"),
+    "recalled_loss": _metric("nat", False, "mean loss of a class of tokens (label kind): recalled "
+        "tokens complete a pair of tokens that their window had before, and other tokens do not; "
+        "the pair of a recalled token is rare (at most rare_at_most times in train) or frequent"),
+    "recalled_share": _metric("fraction", None, "fraction of the scored tokens that are of a class "
+        "(label kind, as of recalled_loss)"),
+    "loss_part": _metric("nat", False, "summed loss of a class of tokens, divided by the number of "
+        "all scored tokens (label kind, as of recalled_loss); samples have the mean of each block "
+        "of successive windows"),
     "attention_mass": _metric("fraction", None, "fraction of all attention that goes to one region "
         "of keys (a segment or memory) or one bucket of ages in it; labels region, bucket, layer"),
     "attention_mass_error": _metric("fraction", None, "standard error of attention_mass, computed "
@@ -251,7 +264,7 @@ METRICS: dict[str, Metric] = {
     "prefill_peak_tensor_bytes": _metric("B", False, "largest number of bytes that tensors use at "
         "one moment of the prefill"),
     "state_bytes": _metric("B", False, "bytes of the state that a batch needs from one token to "
-        "the next"),
+        "the next; label batch_size after a training: of so many texts"),
     # compared with other implementations
     "peer_error": _metric("1", False, "largest difference between lra and another implementation "
         "in output and gradients, divided by the largest value"),

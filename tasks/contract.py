@@ -58,6 +58,15 @@ class Overlaps(Protocol):
         ...
 
 
+@runtime_checkable
+class Incomplete(Protocol):
+    """A task whose training epochs may drop several incomplete batches."""
+
+    def incomplete(self, batch_size: int) -> int:
+        """Return the number of training examples in incomplete batches."""
+        ...
+
+
 def check_task(task: Task) -> list[TaskFinding]:
     """Prepare `task` and run every check on it."""
     return [*findings(task)]
@@ -116,13 +125,19 @@ def _batches(task: Task, split: str, seed: int = SEED) -> Iterator[Batch]:
     return task.batches(split, batch_size=_batch_size(task), seed=seed)
 
 
+def _dropped(task: Task, size: int, rows: int) -> int:
+    """Return how many of `size` training examples are in incomplete batches of `rows`."""
+    return task.incomplete(rows) if isinstance(task, Incomplete) else size % rows
+
+
 def _every(task: Task, split: str) -> Iterator[Batch]:
     """Yield all examples of a split.
 
-    Train drops an incomplete last batch, so the batch size is a divisor of the split's size.
+    Train drops incomplete batches, so the batch size is one that leaves none of them.
     """
     size = _example_count(task, split, 1)
-    divisor = next(rows for rows in range(min(BATCH_SIZE, size), 0, -1) if size % rows == 0)
+    sizes = range(min(BATCH_SIZE, size), 0, -1)
+    divisor = next(rows for rows in sizes if _dropped(task, size, rows) == 0)
     return task.batches(split, batch_size=divisor, seed=SEED)
 
 
@@ -195,7 +210,7 @@ def check_ranks(task: Task) -> TaskFinding:
 
 
 def check_whole(task: Task) -> TaskFinding:
-    """Check that evaluation reads every example, and train all but an incomplete last batch."""
+    """Check that evaluation reads every example, and train all but incomplete batches."""
     faults, rows = [], _batch_size(task)
     for split in SPLITS:
         indices = _indices(_batches(task, split))
@@ -203,7 +218,7 @@ def check_whole(task: Task) -> TaskFinding:
         if split == "train":
             if len(set(indices)) != len(indices) or len(indices) % rows:
                 faults.append("train repeats examples or has an incomplete batch")
-            if size is not None and len(indices) != size - size % rows:
+            if size is not None and len(indices) != size - _dropped(task, size, rows):
                 faults.append(f"an epoch of train yields {len(indices)} of {size} examples")
         elif sorted(indices) != list(range(size if size is not None else len(indices))):
             faults.append(f"{split} does not yield each of its {size} examples once")

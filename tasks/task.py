@@ -180,9 +180,9 @@ class Task(Protocol):
     ) -> Iterator[Batch]:
         """Yield one epoch of `split`, from batch number `start` on, without reading earlier ones.
 
-        Train is shuffled by `seed` and drops only an incomplete last batch. Validation and test
-        are complete: all ranks together read each example once. The same arguments give the same
-        batches on every machine and for every PYTHONHASHSEED.
+        Train is shuffled by `seed` and drops only an incomplete last batch, if there are segments
+        one of each. Validation and test are complete: all ranks together read each example once.
+        The same arguments give the same batches on every machine and for every PYTHONHASHSEED.
         """
         ...
 

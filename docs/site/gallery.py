@@ -95,6 +95,7 @@ WITHOUT_ROWS = {
     "reports.sections.attention_mass.mass_figure": "measurements of the runner `attention_mass`",
     "reports.sections.index_recall.recall_figure": "measurements of the runner `index_recall`",
     "reports.sections.loops.loop_figure": "scores of the runner `loops`",
+    "reports.sections.recall.copy_figure": "copy advantages of the runner `recall`",
 }
 """What draws a kind of figure of which no rows are published, and what its rows are."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lra.reports.figures.lines import LineDrawing
+from lra.reports.sections.depth_maps import LENGTH_AND_DEPTH, depth_maps
 from lra.reports.sections.section import PagesPart, Part, TablePart
 from lra.reports.tables.marks import missing_entry
 from lra.reports.tables.pivot import ALL, Pivot
@@ -158,6 +159,8 @@ group_figure = LineDrawing(
 def score_groups(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield a table for each group of scores, and a figure where its parts are numbers."""
     data = group_data(rows)
+    yield from depth_maps(data)
+    data = data[data["group"] != LENGTH_AND_DEPTH]
     for group, here in data.groupby("group", sort=False):
         heading = f"Accuracy by {group}"
         yield TablePart(f"accuracy-by-{group}", heading, group_pivot(here, str(group))(here))

@@ -76,6 +76,22 @@ def mean_interval(
     return Interval(float(x.mean()) - half, float(x.mean()) + half, source, level)
 
 
+def bootstrap_interval(
+    values: Sequence[float], source: Uncertainty = Uncertainty.examples
+) -> Interval | None:
+    """Return the bootstrap interval of a mean, between percentiles; None below two values.
+
+    It resamples the values with a fixed seed; for a difference, pass the paired differences.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if x.size < 2:
+        return None
+    rng = np.random.default_rng(SEED)
+    means = [x[rng.integers(0, x.size, x.size)].mean() for _ in range(RESAMPLES)]
+    low, high = np.quantile(means, [LOWER, UPPER])
+    return Interval(float(low), float(high), source)
+
+
 def wilson_interval(share: float, count: int) -> Interval:
     """Return Wilson's interval for an accuracy `share` on `count` independent examples.
 

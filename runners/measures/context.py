@@ -36,7 +36,7 @@ from lra.runners.records import Measurement, Status, digest
 from lra.runners.runner import Passes, Work
 from lra.runners.training.recurrent_state import remembered_tokens
 from lra.tasks.language.base import LanguageTask
-from lra.tasks.task import SPLITS, Derives, Task
+from lra.tasks.task import SPLITS, Derives, Kind, Task
 
 
 @by_name
@@ -143,10 +143,10 @@ class LossByContext(TrainedRunner):
 
 def streams_of(task: Task) -> LanguageTask:
     """Return the task itself if it reads long texts. Raises Unsupported for another task."""
-    if not isinstance(task, LanguageTask):
+    if not isinstance(task, LanguageTask) or task.spec.kind is not Kind.language_modelling:
         raise Unsupported(
             f"this runner needs a long text, but task={task.spec.name} has none; choose enwik8, "
-            "text8, wikitext103, wikitext2, pg19 or corpus"
+            "text8, wikitext103, wikitext2, pg19, corpus or proteins"
         )
     return task
 

@@ -91,7 +91,18 @@ _LABELS = {
     **dict.fromkeys(("examples", "windows", "items", "sequences", "keys", "within"), _COUNT),
     **dict.fromkeys(("row", "left"), _COUNT),
     **dict.fromkeys(
-        ("tokens", "trained_tokens", "budget", "k", "context", "context_step", "targets"), _ABOVE_0
+        (
+            "tokens",
+            "trained_tokens",
+            "budget",
+            "k",
+            "context",
+            "context_step",
+            "targets",
+            "distance",
+            "segment",
+        ),
+        _ABOVE_0,
     ),
     **dict.fromkeys(("layer", "head", "bucket"), _PLACE),
     "factor": re.compile(r"[1-9][0-9]{0,8}|[0-9]{1,9}\.[0-9]{0,8}[1-9]"),

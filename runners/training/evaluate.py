@@ -1,6 +1,5 @@
 """Evaluate a model on one split, and make rows of its scores."""
 
-import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -19,6 +18,7 @@ from lra.runners.records import Measurement, Outcomes
 from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.prefetch import asked_of, first_of, masks_of, rows_of, to_device
 from lra.runners.training.recurrent_state import initial_state, remembered_tokens
+from lra.tasks.data.tokens import correlation
 from lra.tasks.task import Batch, Derives, Tally, Task, TaskSpec, remarks_of
 
 K = TypeVar("K")
@@ -157,11 +157,7 @@ def further_scores(
     if "scaled_accuracy" in spec.scores:
         found["scaled_accuracy"] = (accuracy - spec.chance) / (1 - spec.chance)
     if "mcc" in spec.scores:
-        (right0, all0), (right1, all1) = (classes.get(each, (0.0, 0.0)) for each in range(2))
-        said0, said1 = right0 + all1 - right1, right1 + all0 - right0
-        spread = math.sqrt(said0 * said1 * all0 * all1)
-        # Without examples or answers of one class there is no correlation.
-        found["mcc"] = (right0 * right1 - (all0 - right0) * (all1 - right1)) / (spread or 1.0)
+        found["mcc"] = correlation(classes)
     return found
 
 

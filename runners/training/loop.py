@@ -22,7 +22,8 @@ from torch import Tensor
 
 from lra.models.backbone.model import Backbone, Outcome
 from lra.models.kernels.door import check_used, kernel_labels
-from lra.models.mixer import AfterStep, State
+from lra.models.mixer import AfterStep, State, Unsupported
+from lra.models.state import size_bytes
 from lra.runners.isolation.progress import (
     EVERY_S,
     MEASURING_S,
@@ -60,6 +61,7 @@ from lra.runners.training.stages import TrainingStage, TrainingStages, check_bat
 from lra.runners.training.step_progress import step_progress
 from lra.runners.training.target import reached_step, target_row
 from lra.runners.training.updates import WeightUpdates
+from lra.tasks.diagnostics.base import DiagnosticTask
 from lra.tasks.task import Batch, Task, WindowedTask
 
 Item = Measurement | Outcomes
@@ -494,6 +496,8 @@ def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
         tokens = trainer.stages.tokens(trainer.step, trainer.task)
         yield Measurement(metric="tokens_seen", value=float(tokens))
     yield Measurement(metric="parameters", value=float(count))
+    if isinstance(trainer.task, DiagnosticTask):
+        yield from _state_rows(trainer)
     peak = trainer.ranks.largest(float(process_peak_bytes()))
     yield Measurement(metric="process_peak_bytes", value=peak)
     if together is not None and together.tokens:
@@ -503,6 +507,17 @@ def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
         yield Measurement(metric="tokens_per_second_per_device", value=per_device, labels=mark)
         if together.bytes_sent is not None:
             yield Measurement(metric="bytes_sent_per_step", value=together.bytes_sent)
+
+
+def _state_rows(trainer: Trainer) -> Iterator[Measurement]:
+    """Yield the size of the state of one text of the task's length, if the model has a state."""
+    try:
+        state = trainer.model.initial_state(1, trainer.task.spec.max_length)
+    except Unsupported:
+        return
+    yield Measurement(
+        metric="state_bytes", value=float(size_bytes(state)), labels={"batch_size": "1"}
+    )
 
 
 _SAVED_NUMBERS = ("step", "since", "examples", "validated", "spent_s", "window_s", "waited_s")

@@ -46,10 +46,12 @@ LOCAL = (
 """Baselines of all classification tasks: name, tokens of a window, and what the score means."""
 
 
-def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Tally:
+def tally(
+    nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch, by_class: bool = False
+) -> Tally:
     """Return sums of losses (nats) and hits of one batch, weighted by `batch.weight`, and outcomes.
 
-    Examples with weight 0 are excluded.
+    Examples with weight 0 are excluded. Hits are counted `by_class`, too, if this is set.
     """
     nll, hit, index = nll.detach().float().cpu(), hit.detach().cpu(), batch.index
     weight = torch.ones_like(nll) if batch.weight is None else batch.weight.cpu().float()
@@ -61,6 +63,7 @@ def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Ta
         index=index[counted],
         nll=nll[counted],
         hit=hit[counted],
+        classes=tokens.hits_by(batch.target, hit, weight) if by_class else {},
     )
 
 
@@ -164,7 +167,9 @@ class ClassificationTask(RowsTask):
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum the model's losses and hits, of tokens or of examples."""
-        return tokens.tally(nll, hit, batch, {}) if self.per_token else tally(nll, hit, batch)
+        if self.per_token:
+            return tokens.tally(nll, hit, batch, {})
+        return tally(nll, hit, batch, by_class=bool(self.spec.scores))
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return metrics from `loss`, the mean in nats per token; {} if a class is predicted."""

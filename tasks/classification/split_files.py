@@ -22,30 +22,37 @@ class SplitFiles:
     """Files by split, and shares of train for the splits without a file.
 
     Raises:
-        ValueError: A share is out of range, or the name of a file has an unknown ending.
+        ValueError: A share is out of range.
     """
 
     paths: Mapping[str, Path]
     shares: Mapping[str, float]
     """Share of train for `validation`, and for `test`."""
+    salt: bytes = b""
+    """Another salt moves other rows of train."""
 
     def __post_init__(self) -> None:
-        """Check the shares and the endings of the file names."""
+        """Check the shares."""
         for name, share in self.shares.items():
             if not 0 < share < 0.5:
                 raise ValueError(f"task.{name}_fraction must lie in (0, 0.5): got {share}")
-        for split, path in self.paths.items():
+
+    @classmethod
+    def resolve(cls, given: Mapping[str, str | None], shares: Mapping[str, float]) -> "SplitFiles":
+        """Return the tables of `given` that are not None, with `~` replaced by the home folder.
+
+        Raises:
+            ValueError: The name of a file has an unknown ending.
+        """
+        paths = {k: Path(v).expanduser() for k, v in given.items() if v is not None}
+        for split, path in paths.items():
             if not is_table(path):
                 raise ValueError(
                     f"task.{split}: got {short(path)}; wanted a file name that ends in "
                     f"{', '.join(READERS)}; files other than parquet may be compressed as "
                     f"{', '.join(PACKINGS)}"
                 )
-
-    @classmethod
-    def resolve(cls, given: Mapping[str, str | None], shares: Mapping[str, float]) -> "SplitFiles":
-        """Return the files of `given` that are not None, with `~` replaced by the home folder."""
-        return cls({k: Path(v).expanduser() for k, v in given.items() if v is not None}, shares)
+        return cls(paths, shares)
 
     def hashes(self, kind: str) -> dict[str, str]:
         """Return the hash of each file's content, by split.
@@ -79,7 +86,8 @@ class SplitFiles:
             if split not in rows:
                 train = rows["train"]
                 keys = [key(row) for row in train]
-                moved = held_out(keys, self._share(split), f"task.{split}_fraction")
+                share = self._share(split)
+                moved = held_out(keys, share, f"task.{split}_fraction", self.salt)
                 rows[split] = [train[index] for index in np.flatnonzero(moved)]
                 rows["train"] = [train[index] for index in np.flatnonzero(~moved)]
 

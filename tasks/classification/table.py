@@ -14,7 +14,6 @@ so 1 and "1" are one label, and 1 and 01 are two. The `datasets` library reads d
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,6 +26,7 @@ from lra.tasks.classification.split_files import SplitFiles
 from lra.tasks.classification.table_files import (
     TableRecord,
     class_names,
+    label_number,
     positions,
     table_records,
     text_bytes,
@@ -214,17 +214,10 @@ class TableTask(ClassificationTask):
         numbers = {label: number for number, label in enumerate(self.labels)}
         for place, (*texts, label) in records:
             where = f"{origin}, {place}"
-            is_nan = isinstance(label, float) and isnan(label)  # a missing number in parquet
-            if is_nan or not isinstance(label, str | int | float) or str(label) not in numbers:
-                raise BadData(
-                    f"{where}: the label is {short_repr(label)}; wanted one of "
-                    f"{short_list(map(short_repr, self.labels))}; add missing labels to "
-                    "task.labels, in quotes if a label is a number such as '01'"
-                )
             columns = zip(texts, self.texts, strict=True)
             yield TableExample(
                 tuple(text_bytes(text, f"{where}, {name}") for text, name in columns),
-                numbers[str(label)],
+                label_number(label, numbers, where),
             )
 
     def describe(self, split: str, index: int) -> str:

@@ -16,9 +16,10 @@ import csv
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) 
         raise BadData(
             f"{where}: the columns are {short_list(header)}, without {short_list(missing)}; set "
             "task.text, task.second_text and task.label to your columns, or, for pairs of source "
-            "and target, task.source_text and task.target_text"
+            "and target, task.source_text and task.target_text, or, for task=dna, rename them"
         )
     if repeated := [name for name in columns if times[name] > 1]:
         raise BadData(
@@ -311,3 +312,15 @@ def text_bytes(value: Any, where: str) -> bytes:
         return value.encode()
     except UnicodeEncodeError as error:
         raise BadData(f"{where}: {error}; correct or remove this row") from None
+
+
+def label_number(label: Any, numbers: Mapping[str, int], where: str) -> int:
+    """Return the class of a label, which is compared as text; raise BadData for an unknown one."""
+    is_nan = isinstance(label, float) and isnan(label)  # a missing number in parquet
+    if is_nan or not isinstance(label, str | int | float) or str(label) not in numbers:
+        raise BadData(
+            f"{where}: the label is {short_repr(label)}; wanted one of "
+            f"{short_list(map(short_repr, numbers))}; add missing labels to task.labels, in quotes "
+            "if a label is a number such as '01'"
+        )
+    return numbers[str(label)]

@@ -11,11 +11,15 @@ from lra.tasks.errors import BadData
 
 
 def held_out(
-    texts: Sequence[tuple[bytes, int]], fraction: float, option: str = "task.validation_fraction"
+    texts: Sequence[tuple[bytes, int]],
+    fraction: float,
+    option: str = "task.validation_fraction",
+    salt: bytes = b"",
 ) -> Bool[np.ndarray, " n"]:
     """Return True for the texts that leave train: `fraction` of each label, by the text's hash.
 
     Copies of a text stay in the same split. `texts` are (text, label); messages name `option`.
+    Another `salt` chooses other texts.
 
     Raises:
         BadData: A label has too few texts for both splits.
@@ -23,7 +27,7 @@ def held_out(
     moved = np.zeros(len(texts), bool)
     for label in sorted({label for _, label in texts}):
         by_hash = sorted(
-            (hashlib.sha256(text).digest(), index)
+            (hashlib.sha256(salt + text).digest(), index)
             for index, (text, text_label) in enumerate(texts)
             if text_label == label
         )

@@ -73,6 +73,18 @@ def hits_by(
     return dict(zip(values.tolist(), zip(*sums.tolist(), strict=True), strict=True))
 
 
+def correlation(classes: Mapping[int, tuple[float, float]]) -> float:
+    """Return Matthews' correlation of the predicted and the true of two classes.
+
+    `classes` has the numbers of correct items and of items by class. Without items or answers of
+    one class there is no correlation, and the result is 0.
+    """
+    (right0, all0), (right1, all1) = (classes.get(each, (0.0, 0.0)) for each in range(2))
+    said0, said1 = right0 + all1 - right1, right1 + all0 - right0
+    spread = math.sqrt(said0 * said1 * all0 * all1)
+    return (right0 * right1 - (all0 - right0) * (all1 - right1)) / (spread or 1.0)
+
+
 def next_tokens(batch: Batch) -> Batch:
     """Return a batch that also asks for the next token at real positions without a question."""
     assert batch.weight is not None, "a batch with questions says which positions have one"

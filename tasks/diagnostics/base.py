@@ -123,6 +123,7 @@ class DiagnosticTask(RowsTask):
             )
         self.vocabulary, self.difficulty = vocabulary, difficulty
         common = {option.name for option in fields(DiagnosticTask)}
+        common |= self.incidental
         own = [option for option in fields(self) if option.name not in common and option.init]
         self.options = {
             option.name: getattr(self, option.name)
@@ -131,7 +132,8 @@ class DiagnosticTask(RowsTask):
         }
         """The options of the subclass, which decide the rows together with lengths and seed."""
         self._check_numbers()
-        self.max_length = max(*self.lengths_of("train"), *self.lengths_of("test"))
+        lengths = [*self.lengths_of("train"), *self.lengths_of("test")]
+        self.max_length = max(map(self.row_size, lengths))
         tests = len(self.test_lengths or [0])
         sizes = (self.train_examples, self.validation_examples, tests * self.test_examples)
         self.sizes = {
@@ -228,6 +230,15 @@ class DiagnosticTask(RowsTask):
         """Return the next length, from `length` on, of which there are rows."""
         return -(-length // self.multiple) * self.multiple
 
+    def row_size(self, length: int) -> int:
+        """Return the number of tokens of a row of `length`, if the option counts only some."""
+        return length
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of a guess, if `scores` has scaled_accuracy."""
+        return 0.0
+
     def groups(self, batch: Batch) -> Mapping[str, Int[Tensor, "b l"]]:
         """Return a number for each position of a batch, by name: scores are also told by these.
 
@@ -253,6 +264,7 @@ class DiagnosticTask(RowsTask):
             padded=bool(self.shift),
             metric="accuracy",
             scores=frozenset({"exact_match"}) | self.scores,
+            chance=self.chance,
             source=f"generated, {self.difficulty}{trained}"
             + (", new rows in each batch" if self.fresh else "")
             + (", loss of all tokens" if self.loss is Loss.all else ""),
@@ -353,7 +365,7 @@ class DiagnosticTask(RowsTask):
             return float(bool(allowed))
         if self.padded:  # stored rows do not tell the length of which they were drawn
             return 1.0
-        return float(np.isin(self.lengths(second), [*allowed]).mean())
+        return float(np.isin(self.lengths(second), [*map(self.row_size, allowed)]).mean())
 
     def make(self) -> None:
         """Generate the rows and store them with their answers."""
@@ -366,8 +378,13 @@ class DiagnosticTask(RowsTask):
             length=self.length,
             test_length=self.tested_length,
             data_seed=self.data_seed,
-            licence=GENERATED,
+            licence=self.licence,
         )
+
+    @property
+    def licence(self) -> str:
+        """Licence of the rows, in the manifest."""
+        return GENERATED
 
     def _generate(self, split: str, hashes_by_length: dict[int, set[int]]) -> Iterator[RaggedRows]:
         """Yield the rows of `split` in blocks, without copies unless rows are scarce.
@@ -389,7 +406,7 @@ class DiagnosticTask(RowsTask):
 
     def _rows_at_once(self, lengths: list[int]) -> int:
         """Return how many rows of these lengths are in memory together."""
-        return rows_at_once(max(max(self.words(length), length) for length in lengths))
+        return rows_at_once(max(max(self.words(n), self.row_size(n)) for n in lengths))
 
     def _draw(self, split: str, lengths: list[int], draw: Draw, stream: int, rows: int) -> Rows:
         """Return rows whose lengths are drawn from `lengths`, from a stream of random words."""
@@ -412,8 +429,9 @@ class DiagnosticTask(RowsTask):
         # Behind the end of a row there is nothing to add, so one set has rows of all lengths.
         tokens = (rows.tokens + 1) * rows.real()
         new = first_seen(tokens, hashes_by_length.setdefault(0, set()), len(tokens))
-        scarce = [length for length in lengths if self.scarce(length)]
-        sizes = rows.real().sum(1) if not self.padded else np.full(len(tokens), max(lengths))
+        scarce = [self.row_size(length) for length in lengths if self.scarce(length)]
+        longest = self.row_size(max(lengths))
+        sizes = rows.real().sum(1) if not self.padded else np.full(len(tokens), longest)
         accepted = np.isin(sizes, scarce)
         accepted[new] = True
         return np.flatnonzero(accepted)[:most]
@@ -495,9 +513,7 @@ class DiagnosticTask(RowsTask):
         lengths, width = np.diff(data.offsets)[::2][first:last], self.max_length
         if not self.shift:
             width = int(lengths[0]) if len(lengths) else 0
-            both = data.tokens.reshape(-1, 2, self.lengths_of(split)[0])[first:last].astype(
-                np.int64
-            )
+            both = data.tokens.reshape(-1, 2, width)[first:last].astype(np.int64)
             return Rows(both[:, 0], both[:, 1] + NOT_ASKED)
         width = int(lengths.max(initial=0))
         both = np.zeros((len(lengths), 2, width), np.int64)
@@ -509,7 +525,7 @@ class DiagnosticTask(RowsTask):
 
     def blocks(self, split: str) -> Iterator[Rows]:
         """Yield the rows of a prepared split in blocks that fit into memory."""
-        step = rows_at_once(max(self.lengths_of(split)))
+        step = rows_at_once(max(map(self.row_size, self.lengths_of(split))))
         stored = len(self.split(split).targets)
         for first in range(0, stored, step):
             yield self.rows(split, first, first + step)

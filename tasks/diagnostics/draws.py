@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int, UInt64
+from jaxtyping import Float, Int, UInt64
 
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.data.storage import RaggedRows
@@ -125,3 +125,16 @@ def distinct(words: UInt64[np.ndarray, "n k"], of: int) -> Int[np.ndarray, "n k"
         pool[rows, other] = pool[:, index]
         pool[:, index] = taken
     return pool[:, : words.shape[1]].astype(np.int64)
+
+
+def unit(words: UInt64[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+    """Return a number in (0, 1] for each random word."""
+    return ((words >> np.uint64(11)) + 1) * 2.0**-53
+
+
+def random_orders(
+    words: UInt64[np.ndarray, "n *p k"], number: Int[np.ndarray, " n"]
+) -> Int[np.ndarray, "n *p k"]:
+    """Return 0 … `number` - 1 in random order along the last axis, and then the other numbers."""
+    last = np.arange(words.shape[-1]) >= number.reshape(-1, *[1] * (words.ndim - 1))
+    return np.argsort(np.where(last, np.uint64(2**64 - 1), words >> np.uint64(1)), kind="stable")

@@ -5,42 +5,34 @@
 
 The answer at each token is the product so far. The groups differ in difficulty:
 
-    z2    parity                                     2 elements
-    z60   addition modulo 60, commutative           60
-    s3    permutations of 3, solvable                6
-    a5    even permutations of 5, not solvable      60
-    s5    permutations of 5, not solvable          120
+    z2        parity                                     2 elements
+    z60       addition modulo 60, commutative           60
+    s3        permutations of 3, solvable                6
+    a4_x_z5   pairs, solvable but not commutative       60
+    a5        even permutations of 5, not solvable      60
+    s5        permutations of 5, not solvable          120
 
 A fixed number of layers of attention, or of a linear state space model, can follow products in A5
 and S5 only up to some length: these models are in TC0, the products are complete for NC1, and the
 two classes are believed to differ. A recurrent network can follow them at any length.
 `steps=elements` draws any element. `steps=generators` draws two elements that generate the group
-(z2, z60: 0 and 1), so that the product changes slowly.
+(zN: 0 and 1; a product of groups: those of each), so that the product changes slowly. `steps=swaps`
+and `steps=three` draw permutations that move at most 2 and 3 things (arXiv:2411.12537: 11 and 31
+elements of S5). With `tokens_per_element=4`, three fillers follow each element, and the answer is
+asked at the last one: a layer has four steps for each product.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
-from functools import cache
-from itertools import permutations
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
-from lra.tasks.diagnostics.base import DiagnosticTask, Rows, below
-
-
-class Group(StrEnum):
-    """The group of the elements."""
-
-    z2 = auto()
-    z60 = auto()
-    s3 = auto()
-    a5 = auto()
-    s5 = auto()
+from lra.tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
+from lra.tasks.diagnostics.groups import table_of
 
 
 class Steps(StrEnum):
@@ -48,15 +40,8 @@ class Steps(StrEnum):
 
     elements = auto()
     generators = auto()
-
-
-class GroupTable(NamedTuple):
-    """A group with numbered elements; the neutral element is 0."""
-
-    names: Sequence[str]
-    product: Int[np.ndarray, "g g"]
-    """Entry [a, b] is the product of a, and then b."""
-    generators: Sequence[int]
+    swaps = auto()
+    three = auto()
 
 
 @by_name
@@ -65,66 +50,67 @@ class Permutations(DiagnosticTask):
     """State tracking: follow the product of group elements."""
 
     name: ClassVar[str] = "permutations"
+    later: ClassVar[frozenset[str]] = frozenset({"tokens_per_element"})
 
     length: int = 32
-    group: Group = Group.a5
-    """The group: z2, z60, s3, a5 or s5."""
+    group: str = "a5"
+    """The group: zN (addition modulo N), sN (permutations of N), aN (even ones), or a product such
+    as a4_x_z5."""
     steps: Steps = Steps.elements
-    """Elements of a row: elements (any) or generators (two that generate the group)."""
+    """Elements of a row: elements (any), generators (few that generate the group), swaps (sN: that
+    move at most two things) or three (at most three things)."""
+    tokens_per_element: int = 1
+    """Tokens of each element: the element, then fillers; the answer is asked at the last one."""
     train_examples: int | None = 100_000
 
     def __post_init__(self) -> None:
         """Check the options."""
-        self.table = table_of(self.group)
-        elements = range(len(self.table.names))
-        self.moves = elements if self.steps is Steps.elements else self.table.generators
+        self.table, each = table_of(self.group), self.tokens_per_element
+        order = len(self.table.names)
+        if self.steps in (Steps.swaps, Steps.three) and not self.table.moved:
+            raise ValueError(
+                f"task.steps={self.steps} needs a group of all permutations, for example "
+                f"task.group=s5: got {self.group}"
+            )
+        most = {Steps.swaps: 2, Steps.three: 3}.get(self.steps, 0)
+        self.moves = {
+            Steps.elements: range(order),
+            Steps.generators: list(dict.fromkeys(self.table.generators)),
+        }.get(self.steps, [i for i, moved in enumerate(self.table.moved) if moved <= most])
         self.generated_as(
-            vocabulary=len(self.table.names), difficulty=f"{self.steps} of {self.group.upper()}"
+            vocabulary=order + (each > 1),
+            difficulty=f"{self.steps} of {self.group.upper()}"
+            + (f", {each} tokens each" if each > 1 else ""),
         )
-        self.least(1, "at least one element")
+        self.least(each, "at least one element")
+
+    def allowed_length(self, length: int) -> int:
+        """Return the next multiple of `tokens_per_element`, from `length` on."""
+        each = self.tokens_per_element
+        return -(-length // each) * each
 
     def words(self, length: int) -> int:
-        """Return the number of random words for a row: one for each token."""
-        return length
+        """Return the number of random words for a row: one for each element."""
+        return length // self.tokens_per_element
 
     def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
         """Return the rows that these random words decide."""
-        del length
-        return product_rows(words, moves=np.array(self.moves), product=self.table.product)
+        rows = product_rows(words, moves=np.array(self.moves), product=self.table.product)
+        each = self.tokens_per_element
+        if each == 1:
+            return rows
+        tokens = np.full((len(words), length), len(self.table.names))
+        answers = np.full_like(tokens, NOT_ASKED)
+        tokens[:, ::each], answers[:, each - 1 :: each] = rows.tokens, rows.answers
+        return Rows(tokens, answers)
 
     def different_rows(self, length: int) -> float:
         """Return the binary logarithm of the number of different rows."""
-        return length * math.log2(len(self.moves))
+        return self.words(length) * math.log2(len(self.moves))
 
     def token_text(self, token: int) -> str:
-        """Return a permutation as the images of 1, 2, …, or a remainder as its number."""
-        return self.table.names[token]
-
-
-@cache
-def table_of(group: Group) -> GroupTable:
-    """Return the elements of a group and their products."""
-    if group in (Group.z2, Group.z60):
-        order = int(group[1:])
-        number = np.arange(order)
-        return GroupTable(
-            [str(n) for n in range(order)], (number[:, None] + number) % order, (0, 1)
-        )
-    points = int(group[1:])
-    elements = [p for p in permutations(range(points)) if group is not Group.a5 or is_even(p)]
-    index = {element: number for number, element in enumerate(elements)}
-    product = np.array([[index[tuple(b[i] for i in a)] for b in elements] for a in elements])
-    # Generators: the cycle of all points, and a cycle of three (A5) or an exchange of two (S3, S5).
-    turn = (*range(1, points), 0)
-    other = (1, 2, 0, 3, 4) if group is Group.a5 else (1, 0, *range(2, points))
-    names = ["".join(str(i + 1) for i in element) for element in elements]
-    return GroupTable(names, product, (index[turn], index[other]))
-
-
-def is_even(element: Sequence[int]) -> bool:
-    """Return whether a permutation is even, that is, reverses an even number of pairs."""
-    reversed_pairs = sum(element[i] > element[j] for j in range(len(element)) for i in range(j))
-    return reversed_pairs % 2 == 0
+        """Return a permutation as the images of 1, 2, …, a remainder as its number, _ as filler."""
+        return [*self.table.names, "_"][token]
 
 
 def product_rows(

@@ -73,6 +73,12 @@ class LanguageTask(StoredTask):
     contiguous: bool
     within_documents = False
     """Whether tokens attend only to their own document."""
+    begin: int | None = None
+    """Token before the first one of an example; None: an example continues the text before it."""
+    unscored: int | None = None
+    """Token that never counts as an answer; None: every token counts."""
+    complements: Int[np.ndarray, " v"] | None = None
+    """Complement of each token, for an alphabet that has them; None: it has none."""
     varied: VariedLengths | None = None
     """How the lengths of training windows are drawn; None: all windows have `length` tokens."""
 
@@ -382,6 +388,10 @@ class LanguageTask(StoredTask):
     def text_sequences(self, data: RaggedRows) -> Sequences:
         """Return the whole text as one sequence, so that compared pieces may span documents."""
         return Sequences(data.tokens, np.array([0, len(data.tokens)]))
+
+    def texts(self, split: str) -> Int[np.ndarray, "n 2"]:
+        """Return where each text begins and ends in the tokens of a split; here it is one text."""
+        return np.array([[0, len(self.split(split).tokens)]])
 
     def document_starts(self, split: str) -> Int[np.ndarray, " d"] | None:
         """Return the position of each document's first token, the first at 0.

@@ -69,8 +69,6 @@ class PG19(TokenisedTask):
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "tokenizer"})
     """Options that are no part of a result's identity; the content of the files is."""
-    _opened: Any = None
-    """The data set of the hub, while `make` reads it."""
 
     def __init__(
         self,
@@ -133,7 +131,7 @@ class PG19(TokenisedTask):
         return Subwords(
             size=self.wanted,
             added=1,
-            train=[self._content, self.errors.value],
+            train=[self.content, self.errors.value],
             algorithm=self.algorithm,
             given=self.given,
         )
@@ -145,7 +143,7 @@ class PG19(TokenisedTask):
 
     def _identity(self) -> str:
         """Return the hash of everything that decides the prepared data."""
-        if self._content == MISSING:
+        if self.content == MISSING:
             return MISSING
         return identity_of(
             {
@@ -153,14 +151,14 @@ class PG19(TokenisedTask):
                 "source": self.source.value,
                 "partial": self.partial,
                 "errors": self.errors.value,
-                "content": self._content,
+                "content": self.content,
                 "vocabulary": self.vocabulary,
                 "tokenizer": self.tokeniser.recipe,
             }
         )
 
     @cached_property
-    def _content(self) -> str:
+    def content(self) -> str:
         """Hash of the books, which the sub-words need before `spec`."""
         return self.content_hash(self._hash_books)
 
@@ -187,23 +185,25 @@ class PG19(TokenisedTask):
 
     def make(self) -> None:
         """Read the books, encode them, and store the ids."""
-        if self.source is PG19Source.files:
-            files.check_splits(self._location)
-        elif self.source is PG19Source.datasets:
-            self._opened = files.load_hub(self.path)
         self.write_encoded(
             licence=GENERATED if self.source is PG19Source.sample else files.LICENCE,
             end_of_book=self.vocabulary - 1,
         )
 
     def books(self, split: str) -> Iterator[Book]:
-        """Yield the books of `split`; `make` calls this."""
+        """Yield the books of `split`."""
         if self.source is PG19Source.sample:
             return files.sample(split)
         if self.source is PG19Source.datasets:
             where = f"{self.spec.source}, {split}"
             return files.read_hub(self._opened[split], where, self.errors)
+        files.check_splits(self._location)
         return files.read_books(self._location, split, self.errors)
+
+    @cached_property
+    def _opened(self) -> Any:
+        """The data set of the hub, or of the user's parquet files."""
+        return files.load_hub(self.path)
 
     def text(self, split: str) -> Iterator[LineBlock]:
         """Yield the text of `split` in blocks."""

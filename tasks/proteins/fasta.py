@@ -12,16 +12,12 @@ without a line end, because the record may be truncated.
 
 import logging
 from collections.abc import Iterator
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-from Bio.SeqIO.FastaIO import SimpleFastaParser
-
-from lra.conf.short_values import short, short_repr
-from lra.tasks.data.archives import PACKED, open_packed
-from lra.tasks.data.bars import tqdm
-from lra.tasks.data.lines import LONGEST_LINE, plain_text, too_long, whole_lines
+from lra.conf.short_values import short
+from lra.tasks.data.archives import PACKED
+from lra.tasks.data.fasta import fasta_records
 from lra.tasks.errors import BadData
 from lra.tasks.proteins.alphabet import LETTERS
 
@@ -114,42 +110,14 @@ def read_fasta(path: Path) -> Iterator[ProteinRecord]:
         BadData: The file is damaged, truncated, no FASTA or without records, or a record has other
             characters than residues.
     """
-    cleaning, number = Cleaning(str(path)), 0
-    with open_packed(path) as packed:
-        # Headers may contain any bytes, so use an encoding that accepts all.
-        text = TextIOWrapper(cast(Any, plain_text(packed, str(path))), encoding="latin-1")
-        lines = whole_lines(text, str(path))
-        records = SimpleFastaParser(_after_preamble(lines, path))
-        progress = tqdm(records, desc=path.name, unit="sequence", disable=None)
-        for number, (title, sequence) in enumerate(progress, 1):
-            name = accession(title)
-            letters = cleaning.letters(sequence, number, name)
-            if letters:
-                yield ProteinRecord(name, letters)
-    if not number:
-        raise BadData(
-            f"{path} contains no record; use a FASTA file, in which a line that begins with '>' "
-            "precedes each sequence"
-        )
+    cleaning = Cleaning(str(path))
+    # The longest known protein has 45,000 residues, fewer than the limit of a record.
+    for number, (title, sequence) in enumerate(fasta_records(path), 1):
+        name = accession(title)
+        letters = cleaning.letters(sequence, number, name)
+        if letters:
+            yield ProteinRecord(name, letters)
     cleaning.report()
-
-
-def _after_preamble(lines: Iterator[str], path: Path) -> Iterator[str]:
-    """Yield the lines; raise `BadData` for text before the first header, which the parser skips."""
-    after_header, size = False, 0
-    for number, line in enumerate(lines, 1):
-        if line.startswith(">"):
-            after_header, size = True, 0
-        elif not after_header and line.strip():
-            raise BadData(
-                f"{path}, line {number}: got {short_repr(line.strip())} before the first header; "
-                "wanted a line that begins with '>'; use a complete FASTA file"
-            )
-        size += len(line)
-        if size > LONGEST_LINE:  # the longest known protein has 45,000 residues
-            raise too_long(str(path), number)
-        if after_header:
-            yield line
 
 
 def accession(title: str) -> str:

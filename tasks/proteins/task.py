@@ -190,6 +190,8 @@ class Proteins(RowsTask, LanguageTask):
         self.read_as(
             length=length, regime=regime, stride=stride, memory=memory, contiguous=contiguous
         )
+        single = self.form is ProteinForm.single
+        self.begin, self.unscored = (BEGIN, None) if single else (None, END)
         # A stored row has an end token in addition to its residues.
         self.max_length, self.bucket_batches = length + 1, bucket_batches
 
@@ -264,6 +266,13 @@ class Proteins(RowsTask, LanguageTask):
         if self.form is ProteinForm.concatenated:
             return LanguageTask.lengths(self, split)
         return RowsTask.lengths(self, split) - 1  # a stored row begins with an end token
+
+    def texts(self, split: str) -> Int[np.ndarray, "n 2"]:
+        """Return where each sequence begins and ends, or the whole text for form=concatenated."""
+        if self.form is ProteinForm.concatenated:
+            return LanguageTask.texts(self, split)
+        offsets = self.split(split).offsets
+        return np.stack((offsets[:-1] + 1, offsets[1:]), axis=1)  # without the end token
 
     def with_windows(self, length: int) -> Task:
         """Return this task with training windows of `length`; ValueError for form=single."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lra.tasks import contract
+from lra.tasks.classification.dna.task import Dna, DnaSource, Strands
 from lra.tasks.classification.gray import Encoding
 from lra.tasks.classification.listops.task import ListOps, ListOpsSource
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
@@ -19,7 +20,7 @@ from lra.tasks.data.sources import data_root
 from lra.tasks.diagnostics.duplicate import Duplicate
 from lra.tasks.diagnostics.induction import Induction
 from lra.tasks.diagnostics.mqar import MQAR
-from lra.tasks.diagnostics.permutations import Group, Permutations
+from lra.tasks.diagnostics.permutations import Permutations
 from lra.tasks.diagnostics.selective_copy import SelectiveCopy
 from lra.tasks.language.base import Regime
 from lra.tasks.language.corpus import Corpus, CorpusUnits
@@ -29,6 +30,7 @@ from lra.tasks.language.wikitext import Units, WikiText, WikiTextSource
 from lra.tasks.proteins.task import Objective, ProteinForm, Proteins, ProteinSource
 from lra.tasks.sequences.orderings import Ordering, Target as SequenceTarget
 from lra.tasks.sequences.text_pairs import TextPairs
+from tests.tasks.classification.written_dna import genomes
 
 
 def table(columns, **options):
@@ -133,6 +135,16 @@ SHIPPED = {
         **FEW, target=SequenceTarget.sorted, length=6, test_length=9
     ),
     "text_pairs": lambda: text_pairs(target_length=5),
+    "dna-sample": lambda: Dna(source=DnaSource.sample),
+    "dna-both": lambda: Dna(
+        source=DnaSource.sample, max_length=40, reverse_complement=Strands.both
+    ),
+    "dna-masked": lambda: Dna(
+        source=DnaSource.sample,
+        reverse_complement=Strands.augment,
+        objective=InputObjective.masked,
+    ),
+    "dna-species": lambda: Dna(path=str(genomes(data_root() / "genomes")), window=30),
     "listops-prefix": lambda: few_trees(objective=InputObjective.prefix),
     "listops-permutation": lambda: few_trees(objective=InputObjective.permutation),
     "text-unilm": lambda: Text(
@@ -140,7 +152,7 @@ SHIPPED = {
         objective=InputObjective.unilm,
         masked_replacement=MaskedReplacement.bert,
     ),
-    "permutations-few": lambda: Permutations(**FEW, group=Group.s3, length=3),
+    "permutations-few": lambda: Permutations(**FEW, group="s3", length=3),
 }
 
 

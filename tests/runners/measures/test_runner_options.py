@@ -14,6 +14,7 @@ from lra.runners.measures.decode import Decode
 from lra.runners.measures.dynamic_evaluation import DynamicEvaluation
 from lra.runners.measures.extrapolate import Extrapolate
 from lra.runners.measures.loops import LoopScores
+from lra.runners.measures.recall import TextRecall
 from lra.runners.measures.scaling import Batching, Scaling
 from lra.runners.measures.span import Span
 from lra.runners.measures.transfer import Transfer
@@ -113,6 +114,22 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"counts": [2, 2]}, "none of them twice"),
         ({"examples": 0}, "examples must be at least 1: got 0; null evaluates"),
         ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
+    ],
+    TextRecall: [
+        ({"measures": []}, "wanted one or more of copies, pairs"),
+        ({"split": "dev"}, "wanted one of train, validation, test"),
+        ({"distances": []}, "distances: got .*; wanted one or more different numbers"),
+        ({"distances": [0, 4]}, r"got \[0, 4\]; wanted .* all at least 1"),
+        ({"distances": [4, 4]}, "wanted one or more different numbers of tokens"),
+        ({"segment": 0}, "segment must be at least 1, or null: got 0"),
+        ({"examples": 0}, "examples must be at least 1, or null: got 0"),
+        ({"segments": 1}, "segments must be at least 2: got 1"),
+        ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
+        ({"mutated": [1.5]}, r"mutated: got \[1.5\]; wanted .* numbers from 0 to 1"),
+        ({"mutated": []}, "mutated: got .*; wanted one or more different numbers"),
+        ({"rare": -0.1}, "rare must be from 0 to 1: got -0.1"),
+        ({"forms": []}, "forms: got .*; wanted one or more of exact, reversed"),
+        ({"controls": ["native"] * 2}, "wanted one or more of native, foreign, none of them twice"),
     ],
     Scaling: [
         ({"lengths": []}, "one or more positive numbers"),

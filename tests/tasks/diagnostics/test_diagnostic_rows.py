@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
-from small_diagnostics import made
+from small_diagnostics import FEW, made
 
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import NOT_ASKED, distinct, first_seen
-from lra.tasks.diagnostics.mqar import weighted_choice
-from lra.tasks.diagnostics.permutations import Group, is_even, table_of
+from lra.tasks.diagnostics.groups import is_even, table_of
+from lra.tasks.diagnostics.permutations import Permutations
+from lra.tasks.diagnostics.recall_rows import weighted_choice
+from lra.tasks.diagnostics.selective_copy import SelectiveCopy
 
 
 def test_baselines_by_hand():
@@ -100,11 +102,17 @@ def test_rows_are_seen_once():
     assert first_seen(rows, known, 9).tolist() == []
 
 
-@pytest.mark.parametrize("group", Group)
+ORDERS = {
+    **{"z2": 2, "z7": 7, "z60": 60, "s2": 2, "s3": 6, "s5": 120, "a3": 3, "a4": 12, "a5": 60},
+    **{"a4_x_z5": 60, "z2_x_z2_x_z3": 12, "s3_x_a4": 72},
+}
+
+
+@pytest.mark.parametrize("group", ORDERS)
 def test_groups_are_groups(group):
     table = table_of(group)
     order = len(table.names)
-    assert order == {"z2": 2, "z60": 60, "s3": 6, "a5": 60, "s5": 120}[group]
+    assert order == ORDERS[group] == len(set(table.names))
     assert table.product[0].tolist() == table.product[:, 0].tolist() == list(range(order))
     assert all(sorted(line) == list(range(order)) for line in table.product.tolist())
     left = table.product[table.product]  # [a, b, c]: (a b) c
@@ -115,7 +123,17 @@ def test_groups_are_groups(group):
         reached |= more
     assert len(reached) == order
     commutes = np.array_equal(table.product, table.product.T)
-    assert commutes == (group in (Group.z2, Group.z60))
+    assert commutes == (group[0] == "z" or group in ("s2", "a3"))
+
+
+def test_a_product_of_groups_multiplies_each_part():
+    pairs, first, second = table_of("a4_x_z5"), table_of("a4"), table_of("z5")
+    for a, b in ((7, 33), (59, 58), (4, 20)):
+        names = [
+            side.names[side.product[x, y]]
+            for side, x, y in ((first, a // 5, b // 5), (second, a % 5, b % 5))
+        ]
+        assert pairs.names[pairs.product[a, b]] == "/".join(names)
 
 
 def test_even_permutations_are_products_of_two_swaps_at_a_time():
@@ -127,3 +145,58 @@ def test_even_permutations_are_products_of_two_swaps_at_a_time():
 def test_generators_are_all_that_a_row_holds():
     task = made("permutations-a5")
     assert set(np.unique(task.rows("train").tokens)) == set(task.table.generators)
+
+
+@pytest.mark.parametrize(("group", "steps", "number"), [("s5", "swaps", 11), ("s5", "three", 31)])
+def test_a_row_moves_at_most_two_or_three_things(group, steps, number):
+    task = Permutations(group=group, steps=steps, **FEW)
+    task.prepare()
+    tokens = np.unique(task.rows("train").tokens)
+    assert len(tokens) == len(task.moves) == number
+    moved = [sum(p != str(i) for i, p in enumerate(task.token_text(t), 1)) for t in tokens]
+    assert set(moved) == ({0, 2} if steps == "swaps" else {0, 2, 3})
+
+
+def test_fillers_follow_each_element():
+    task = made("permutations-swaps")
+    plain = Permutations(group="s5", steps="swaps", length=10, **FEW)
+    plain.prepare()
+    assert task.spec.vocabulary == plain.spec.vocabulary + 1 == 121
+    rows, short = task.rows("train"), plain.rows("train")
+    assert np.array_equal(rows.tokens[:, ::4], short.tokens)
+    assert np.array_equal(rows.answers[:, 3::4], short.answers)
+    assert set(rows.tokens[:, np.arange(40) % 4 > 0].flat) == {120}
+    assert (rows.answers[:, np.arange(40) % 4 < 3] == NOT_ASKED).all()
+    assert task.spec.source == "generated, swaps of S5, 4 tokens each"
+
+
+def test_options_that_came_later_change_no_row_of_before():
+    assert Permutations().spec.data_hash == "8fb80696210a7a6d"
+    assert SelectiveCopy().spec.data_hash == "7e70de63776ecb88"
+    assert Permutations(tokens_per_element=2).spec.data_hash != "8fb80696210a7a6d"
+    assert SelectiveCopy(mark="once").spec.data_hash != "7e70de63776ecb88"
+
+
+def test_blanks_are_where_the_placement_puts_them():
+    task = made("selective_copy-gaps", train_examples=6000, length=15)
+    before = task.rows("train").tokens[:, :9]  # 5 symbols, 4 blanks, the mark and 5 blanks
+    assert (before[:, -1] != 0).all()
+    blanks = np.diff(np.nonzero(before)[1].reshape(-1, 5), axis=1, prepend=-1) - 1
+    assert blanks.sum(1).tolist() == [4] * 6000
+    assert np.abs(blanks.mean(0) / 0.8 - 1).max() < 0.05
+    # Each of four blanks goes before one of five symbols: all before the first in 1 of 625 rows.
+    assert (blanks[:, 0] == 4).mean() == pytest.approx(1 / 625, abs=0.0015)
+    assert (blanks[:, 0] == 0).mean() == pytest.approx(0.8**4, abs=0.02)
+    tokens = made("selective_copy-memory").rows("train").tokens
+    assert (tokens[:, :9] != 0).all()
+    assert (tokens[:, 9:21] == 0).all()
+    assert (tokens[:, 21] == 5).all()
+    assert (tokens[:, 22:] == 0).all()
+
+
+def test_the_copying_memory_prints_the_loss_of_a_guess():
+    task = made("selective_copy-memory")
+    (guess,) = [each for each in task.baselines("test") if each.name == "blind_guess"]
+    assert guess.accuracy == 0.25
+    assert guess.measures == {"loss": pytest.approx(np.log(4))}
+    assert "9 ln 4 / 31 = 0.4025 nats" in guess.sentence

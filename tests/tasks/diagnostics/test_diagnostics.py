@@ -13,9 +13,10 @@ from small_diagnostics import FEW, TASKS, made
 from lra.tasks.contract import check_disjoint, check_task, fingerprint
 from lra.tasks.diagnostics.base import NOT_ASKED
 from lra.tasks.diagnostics.duplicate import Duplicate
+from lra.tasks.diagnostics.flip_flop import FlipFlop
 from lra.tasks.diagnostics.induction import Induction
 from lra.tasks.diagnostics.mqar import MQAR
-from lra.tasks.diagnostics.permutations import Group, Permutations
+from lra.tasks.diagnostics.permutations import Permutations
 from lra.tasks.diagnostics.selective_copy import SelectiveCopy
 
 PINNED = [
@@ -36,6 +37,9 @@ def lookup(task, row):
 def copied(task, row):
     content = [token for token in row if token not in (0, task.symbols + 1)]
     marks = [place for place, token in enumerate(row) if token == task.symbols + 1]
+    if task.mark == "once":
+        assert set(row[marks[0] + 1 :]) == {0}
+        marks = range(marks[0] + 1, len(row))
     return dict(zip(marks, content, strict=True))
 
 
@@ -52,23 +56,35 @@ def repeated(task, row):
 
 
 def multiplied(task, row):
-    """Apply permutations, spelled as text, to what stands at each point; remainders are added."""
-    known = task.table.names
-    if task.group in (Group.z2, Group.z60):
-        return {i: sum(row[: i + 1]) % task.vocabulary for i in range(len(row))}
-    found = {}
-    for i in range(len(row)):
-        ends = []
-        for start in range(len(known[0])):
-            point = start
-            for token in row[: i + 1]:
-                point = int(known[token][point]) - 1
-            ends.append(str(point + 1))
-        found[i] = known.index("".join(ends))
+    """Follow what stands at each point through permutations spelled as text; add remainders."""
+    state, found = None, {}
+    for place in range(0, len(row), task.tokens_per_element):
+        parts = task.table.names[row[place]].split("/")
+        kinds = task.group.split("_x_")
+        state = state or ["0" if kind[0] == "z" else "123456"[: int(kind[1:])] for kind in kinds]
+        state = [
+            str((int(now) + int(part)) % int(kind[1:]))
+            if kind[0] == "z"
+            else "".join(part[int(point) - 1] for point in now)
+            for kind, now, part in zip(kinds, state, parts, strict=True)
+        ]
+        rest = row[place + 1 : place + task.tokens_per_element]
+        assert set(rest) <= {len(task.table.names)}
+        found[place + len(rest)] = task.table.names.index("/".join(state))
+    return found
+
+
+def last_written(task, row):
+    """Store the bit behind each write (0), and answer it at each read (1)."""
+    found, bit = {}, None
+    for place in range(0, len(row), 2):
+        bit = row[place + 1] if row[place] == 0 else bit
+        found |= {place: bit} if row[place] == 1 else {}
     return found
 
 
 SOLVERS = {
+    FlipFlop: last_written,
     MQAR: lookup,
     SelectiveCopy: copied,
     Induction: induced,
@@ -83,7 +99,7 @@ def test_a_literal_solver_finds_every_answer(name, longer):
     task = made(name, test_length=TASKS[name][1]["length"] + longer)
     for split, number in zip(("train", "validation", "test"), FEW.values(), strict=True):
         tokens, answers, _ = task.rows(split)
-        length = task.length + (longer if split == "test" else 0)
+        length = task.allowed_length(task.length + (longer if split == "test" else 0))
         assert tokens.shape == answers.shape == (number, length)
         assert tokens.min() >= 0
         assert tokens.max() < task.spec.vocabulary
@@ -178,7 +194,7 @@ def test_splits_share_no_row_where_there_are_many():
 
 def test_a_small_space_is_shared_out_and_not_used_up():
     task = Permutations(
-        group=Group.s3, length=3, train_examples=30, validation_examples=12, test_examples=12
+        group="s3", length=3, train_examples=30, validation_examples=12, test_examples=12
     )  # 216 rows, four times as many
     task.prepare()
     rows = [row.tobytes() for split in task.sizes for row in task.rows(split).tokens]
@@ -186,13 +202,13 @@ def test_a_small_space_is_shared_out_and_not_used_up():
 
 
 def test_few_rows_stand_in_several_splits_and_it_is_said():
-    task = Permutations(group=Group.s3, length=3, **FEW)
+    task = Permutations(group="s3", length=3, **FEW)
     task.prepare()
     assert task.copies_allowed("train", "test") == 1
     finding = check_disjoint(task)
     assert finding.passed
     assert "of the test examples are in train" in finding.detail
-    longer = Permutations(group=Group.s3, length=3, test_length=30, **FEW)
+    longer = Permutations(group="s3", length=3, test_length=30, **FEW)
     assert longer.copies_allowed("train", "validation") == 1
     assert longer.copies_allowed("train", "test") == 0
 
@@ -216,6 +232,24 @@ def test_few_rows_stand_in_several_splits_and_it_is_said():
         (lambda: Duplicate(length=32, test_length=33), r"task\.test_length must be even"),
         (lambda: Duplicate(length=2), r"must be at least 4"),
         (lambda: Permutations(length=0), r"length must be at least 1"),
+        *(
+            (lambda group=group: Permutations(group=group), rf"task\.group must be .*got '{group}'")
+            for group in ("z1", "a2", "d4", "s7", "a4_x_", "z40_x_z30", "")
+        ),
+        (
+            lambda: Permutations(group="a5", steps="swaps"),
+            r"task\.steps=swaps needs .* task\.group=s5: got a5",
+        ),
+        (
+            lambda: Permutations(length=3, tokens_per_element=4),
+            r"length must be at least 4, because a row needs at least one element: got 3",
+        ),
+        (lambda: Permutations(tokens_per_element=0), r"got task\.tokens_per_element=0"),
+        (
+            lambda: SelectiveCopy(length=32, mark="once"),
+            r"at least 33, .* 16 symbols \(task\.items\), a mark and 16 blanks: got 32",
+        ),
+        (lambda: SelectiveCopy(placement="back"), r"uniform"),
         (lambda: Permutations(test_examples=0), r"must be at least 1: got task\.test_examples=0"),
         (lambda: Permutations(data_seed=-1), r"data_seed must be at least 0: got -1"),
     ],

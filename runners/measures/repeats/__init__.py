@@ -1,0 +1,1 @@
+"""Repeats in a text: segments that are read a second time, and pairs of tokens that return."""
