@@ -10,9 +10,11 @@ tell models apart only if they differ by several points. `source=sample` draws c
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum, auto
 from functools import cached_property
+from itertools import product
 from pathlib import PurePosixPath
 from typing import ClassVar
 
@@ -25,7 +27,7 @@ from lra.tasks.data.sources import path_identity
 from lra.tasks.data.stored_task import GENERATED, identity_of
 from lra.tasks.data.waves import packed_files, read_wave
 from lra.tasks.errors import BadData, NotPrepared
-from lra.tasks.task import SPLITS, TaskSpec
+from lra.tasks.task import TaskSpec
 
 VERSION = 1
 RATE = 8000
@@ -115,24 +117,15 @@ class SpokenDigits(SpeechTask):
 
     def make(self) -> None:
         """Read or draw the recordings, and store them by split."""
-        if self.path is None:
-            self.write_recordings(self._drawn(), GENERATED)
-            return
-        numbers = dict.fromkeys(SPLITS, 0)
-        recordings = []
-        for recording in self._read():
-            numbers[recording.split] += 1
-            recordings.append(recording)
-        held = len(SPEAKERS) * 10 * HELD
-        tested = 10 * TAKES if self.by_speaker else held
-        if self.by_speaker:
-            held -= 10 * HELD
-        whole = {"train": len(SPEAKERS) * 10 * TAKES - held - tested, "validation": held}
-        check_whole(
-            numbers, whole | {"test": tested}, where=self.spec.source, of="recordings",
-            partial=self.partial,
-        )  # fmt: skip
-        self.write_recordings(recordings, LICENCE)
+        recordings = [*(self._drawn() if self.path is None else self._read())]
+        if self.path is not None:
+            places = product(SPEAKERS, range(TAKES), self.names)
+            check_whole(
+                Counter(recording.split for recording in recordings),
+                Counter(self._split_of(speaker, take) for speaker, take, _ in places),
+                where=self.spec.source, of="recordings", partial=self.partial,
+            )  # fmt: skip
+        self.write_recordings(recordings, LICENCE if self.path else GENERATED)
 
     def _read(self) -> Iterator[Recording]:
         """Yield the recordings of the files."""
