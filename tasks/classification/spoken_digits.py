@@ -69,7 +69,8 @@ class SpokenDigits(SpeechTask):
         split: takes, or speaker.
         speaker: The speaker of the test with split=speaker.
         encoding: samples (real numbers) or mu_law (256 ids).
-        normalise: What is done to samples: none, global or s4.
+        normalise: What is done to samples: none (numbers in -1 … 1), global (mean 0 and deviation
+            1 over train), or s4 (as in S4's code).
         test_rate: Tests read every sample with 1, every second one with 2.
         max_length: Number of samples to which recordings are padded or cut.
     """
@@ -167,8 +168,10 @@ def sample_sound(digit: int, seconds: np.ndarray, *, pitch: float) -> np.ndarray
     """Return a chirp, whose frequency moves (digits 0 to 4), or a vowel of harmonics of `pitch`."""
     if digit < 5:
         octaves = (digit - 2) * seconds / seconds[-1]
-        return np.sin(2 * np.pi * np.cumsum(8 * pitch * 2**octaves) / RATE)
+        chirp: np.ndarray = np.sin(2 * np.pi * np.cumsum(8 * pitch * 2**octaves) / RATE)
+        return chirp
     formants = ((300, 2300), (400, 1700), (700, 1100), (500, 900), (350, 650))[digit - 5]
     harmonics = pitch * np.arange(1, int(RATE / 2 / pitch))
     heights = sum(np.exp(-(((harmonics - formant) / 150) ** 2)) for formant in formants)
-    return heights @ np.sin(2 * np.pi * harmonics[:, None] * seconds)
+    sound: np.ndarray = heights @ np.sin(2 * np.pi * harmonics[:, None] * seconds)
+    return sound
