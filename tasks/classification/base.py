@@ -129,7 +129,9 @@ class ClassificationTask(RowsTask):
 
     def lengths(self, split: str) -> Int[np.ndarray, " s"]:
         """Return the tokens that a model reads of each sequence of `split`; a pair has two."""
-        return np.minimum(np.diff(self.split(split).offsets) // self.channels, self.max_length)
+        sizes = np.diff(self.split(split).offsets) // self.channels
+        lengths: np.ndarray = np.minimum(sizes, self.max_length)
+        return lengths
 
     def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:
         """Return an example: its stored sequences (bytes or ids), cut to `max_length`, and class.

@@ -371,9 +371,8 @@ class Pixels(GrayTask):
         flat, picture = np.zeros((2, side**2 * colours), np.uint8)
         flat[: len(row)] = row
         picture.reshape(side**2, colours)[self.permutation()] = flat.reshape(-1, colours)
-        if self.rgb:
-            return images.gray(picture.reshape(1, side, side, colours))[0]
-        return picture.reshape(side, side)
+        pixels: np.ndarray = picture.reshape(side, side, colours)
+        return images.gray(pixels[None])[0] if self.rgb else pixels[..., 0]
 
     def class_name(self, target: int) -> str:
         """Return the name of the class `target`."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum, auto
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Int16
@@ -43,16 +43,16 @@ class Sound(StrEnum):
     """As one of 256 ids."""
 
 
-class Normalise(StrEnum):
-    """What is done to real numbers."""
+# Not as a class, because `global` is a word of Python.
+Normalise = StrEnum("Normalise", ["none", "global", "s4"])
+"""What is done to real numbers.
 
-    none = auto()
-    """They are divided by 32,768, and so in -1 … 1."""
-    common = "global"
-    """Then they get mean 0 and deviation 1 over all of train."""
-    s4 = auto()
-    """As in S4's code: divided by 32,768 once more, so that the 1e-5 it adds to the deviation is
-    larger than that, and inputs are smaller than 1."""
+none: They are divided by 32,768, and so in -1 … 1.
+global: Then they get mean 0 and deviation 1 over all of train.
+s4: As in S4's code: divided by 32,768 once more, so that the 1e-5 it adds to the deviation is not
+    small beside that, and inputs are smaller than with global.
+"""
+GLOBAL = Normalise["global"]
 
 
 class Recording(NamedTuple):
@@ -68,7 +68,7 @@ class SpeechTask(ClassificationTask):
 
     names: tuple[str, ...]
     """Names of the classes."""
-    by_step: ClassVar[bool] = False
+    by_step = False
     """Whether mean and deviation of `normalise=s4` are those of each position of a recording."""
     bucket_batches = None
 
@@ -137,7 +137,7 @@ class SpeechTask(ClassificationTask):
         if self.normalise is Normalise.none:
             return numbers
         mean, deviation = map(torch.from_numpy, self.moments)
-        if self.normalise is Normalise.common:
+        if self.normalise is GLOBAL:
             return (numbers - mean) / deviation
         return (numbers - mean) / FULL_SCALE / (deviation / FULL_SCALE + SMALLEST)
 
@@ -151,7 +151,7 @@ class SpeechTask(ClassificationTask):
         if not (self.by_step and self.normalise is Normalise.s4):
             mean, square = (part.mean(keepdims=True) for part in (mean, square))
         deviation = np.sqrt(np.maximum(square - mean**2, 0))
-        if self.normalise is Normalise.common and not deviation.all():
+        if self.normalise is GLOBAL and not deviation.all():
             raise ValueError("train is silent, so task.normalise=global divides by 0; set none")
         return np.stack((mean, deviation)).astype(np.float32)
 

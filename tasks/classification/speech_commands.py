@@ -63,7 +63,8 @@ class SpeechCommands(SpeechTask):
         partial: Whether `path` has only a part of the recordings; every row then says so.
         data_seed: Seed of the splits of sc10.
         encoding: samples (real numbers) or mu_law (256 ids).
-        normalise: What is done to samples: none, global or s4.
+        normalise: What is done to samples: none (numbers in -1 … 1), global (mean 0 and deviation
+            1 over train), or s4 (as in S4's code).
         test_rate: Tests read every sample with 1, every second one with 2.
         max_length: Number of samples to which recordings are padded or cut.
     """

@@ -10,9 +10,11 @@ tell models apart only if they differ by several points. `source=sample` draws c
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum, auto
 from functools import cached_property
+from itertools import product
 from pathlib import PurePosixPath
 from typing import ClassVar
 
@@ -25,7 +27,7 @@ from lra.tasks.data.sources import path_identity
 from lra.tasks.data.stored_task import GENERATED, identity_of
 from lra.tasks.data.waves import packed_files, read_wave
 from lra.tasks.errors import BadData, NotPrepared
-from lra.tasks.task import SPLITS, TaskSpec
+from lra.tasks.task import TaskSpec
 
 VERSION = 1
 RATE = 8000
@@ -67,7 +69,8 @@ class SpokenDigits(SpeechTask):
         split: takes, or speaker.
         speaker: The speaker of the test with split=speaker.
         encoding: samples (real numbers) or mu_law (256 ids).
-        normalise: What is done to samples: none, global or s4.
+        normalise: What is done to samples: none (numbers in -1 … 1), global (mean 0 and deviation
+            1 over train), or s4 (as in S4's code).
         test_rate: Tests read every sample with 1, every second one with 2.
         max_length: Number of samples to which recordings are padded or cut.
     """
@@ -115,24 +118,15 @@ class SpokenDigits(SpeechTask):
 
     def make(self) -> None:
         """Read or draw the recordings, and store them by split."""
-        if self.path is None:
-            self.write_recordings(self._drawn(), GENERATED)
-            return
-        numbers = dict.fromkeys(SPLITS, 0)
-        recordings = []
-        for recording in self._read():
-            numbers[recording.split] += 1
-            recordings.append(recording)
-        held = len(SPEAKERS) * 10 * HELD
-        tested = 10 * TAKES if self.by_speaker else held
-        if self.by_speaker:
-            held -= 10 * HELD
-        whole = {"train": len(SPEAKERS) * 10 * TAKES - held - tested, "validation": held}
-        check_whole(
-            numbers, whole | {"test": tested}, where=self.spec.source, of="recordings",
-            partial=self.partial,
-        )  # fmt: skip
-        self.write_recordings(recordings, LICENCE)
+        recordings = [*(self._drawn() if self.path is None else self._read())]
+        if self.path is not None:
+            places = product(SPEAKERS, range(TAKES), self.names)
+            check_whole(
+                Counter(recording.split for recording in recordings),
+                Counter(self._split_of(speaker, take) for speaker, take, _ in places),
+                where=self.spec.source, of="recordings", partial=self.partial,
+            )  # fmt: skip
+        self.write_recordings(recordings, LICENCE if self.path else GENERATED)
 
     def _read(self) -> Iterator[Recording]:
         """Yield the recordings of the files."""
@@ -174,8 +168,10 @@ def sample_sound(digit: int, seconds: np.ndarray, *, pitch: float) -> np.ndarray
     """Return a chirp, whose frequency moves (digits 0 to 4), or a vowel of harmonics of `pitch`."""
     if digit < 5:
         octaves = (digit - 2) * seconds / seconds[-1]
-        return np.sin(2 * np.pi * np.cumsum(8 * pitch * 2**octaves) / RATE)
+        chirp: np.ndarray = np.sin(2 * np.pi * np.cumsum(8 * pitch * 2**octaves) / RATE)
+        return chirp
     formants = ((300, 2300), (400, 1700), (700, 1100), (500, 900), (350, 650))[digit - 5]
     harmonics = pitch * np.arange(1, int(RATE / 2 / pitch))
     heights = sum(np.exp(-(((harmonics - formant) / 150) ** 2)) for formant in formants)
-    return heights @ np.sin(2 * np.pi * harmonics[:, None] * seconds)
+    sound: np.ndarray = heights @ np.sin(2 * np.pi * harmonics[:, None] * seconds)
+    return sound

@@ -33,8 +33,7 @@ class RowsTask(StoredTask):
 
     def lengths(self, split: str) -> Int[np.ndarray, " n"]:
         """Return the number of tokens in the longest sequence of every example of `split`."""
-        sizes: np.ndarray = self._lengths(self.split(split))
-        return sizes
+        return self._lengths(self.split(split))
 
     def batches(
         self,
@@ -84,12 +83,15 @@ class RowsTask(StoredTask):
                 words=words,
             )
             if self.channels > 1:
-                batch = batch._replace(tokens=batch.tokens.unflatten(-1, (-1, self.channels)))
+                batch = batch._replace(
+                    tokens=batch.tokens.reshape(*batch.tokens.shape[:2], -1, self.channels)
+                )
             yield self.visible_batch(batch, seed)
 
     def _lengths(self, data: RaggedRows) -> Int[np.ndarray, " n"]:
         """Return the number of tokens that a model reads of each example."""
-        return np.minimum(data.lengths // self.channels, self.max_length)
+        lengths: np.ndarray = np.minimum(data.lengths // self.channels, self.max_length)
+        return lengths
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return a batch of stored tokens as the model reads it; here unchanged.

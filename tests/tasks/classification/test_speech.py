@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lra.tasks.classification import speech_commands, spoken_digits
-from lra.tasks.classification.speech import FULL_SCALE, Normalise, Sound, mu_law
+from lra.tasks.classification.speech import FULL_SCALE, GLOBAL, Normalise, Sound, mu_law
 from lra.tasks.classification.speech_commands import CommandWords, SpeechCommands
 from lra.tasks.classification.spoken_digits import DigitSource, DigitSplit, SpokenDigits
 from lra.tasks.contract import check_task
@@ -100,7 +100,7 @@ def test_normalisation_is_that_of_its_name(digits, by_step, monkeypatch):
     monkeypatch.setattr(SpokenDigits, "by_step", by_step)
     train = padded(read(digits))
     (plain,) = read(digits).batches("test", batch_size=300, seed=0)
-    (common,) = read(digits, normalise=Normalise.common).batches("test", batch_size=300, seed=0)
+    (common,) = read(digits, normalise=GLOBAL).batches("test", batch_size=300, seed=0)
     wanted = (plain.tokens - train.mean()) / train.std()
     torch.testing.assert_close(common.tokens, wanted.float())
     (s4,) = read(digits, normalise=Normalise.s4).batches("test", batch_size=300, seed=0)
