@@ -87,7 +87,10 @@ class MadFuzzy(DiagnosticTask):
             # Inside a value, its next token is asked, and the value before ends at its key.
             here = np.where(is_value, place + 1 - start, 0)
             before = np.where(is_value, np.maximum(start - 1, 0), place)
-            return tokens[rows, np.minimum(start[rows, before] + here, end[rows, before])]
+            token: np.ndarray = tokens[
+                rows, np.minimum(start[rows, before] + here, end[rows, before])
+            ]
+            return token
 
         return [
             *super().baselines(split),
