@@ -93,9 +93,11 @@ WITHOUT_ROWS = {
     "reports.figures.bubbles.bubble_figure": "speed, score and memory of models that were trained "
     "and timed under a protocol of the Long Range Arena",
     "reports.sections.attention_mass.mass_figure": "measurements of the runner `attention_mass`",
+    "reports.sections.error_rates.error_figure": "scores of the task `flip_flop`",
     "reports.sections.index_recall.recall_figure": "measurements of the runner `index_recall`",
     "reports.sections.loops.loop_figure": "scores of the runner `loops`",
     "reports.sections.recall.copy_figure": "copy advantages of the runner `recall`",
+    "reports.sections.score_groups.group_figure": "accuracies by group, such as by length",
 }
 """What draws a kind of figure of which no rows are published, and what its rows are."""
 
