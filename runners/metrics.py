@@ -56,12 +56,16 @@ COUNTED = frozenset({
     "prefill_peak_tensor_bytes", "reference_peak_tensor_bytes", "peak_tensor_bytes_ratio",
 })  # fmt: skip
 """Metrics that do not depend on time."""
-JUDGED_BY = ("bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "accuracy")
+JUDGED_BY = (
+    "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "mse", "accuracy",
+)  # fmt: skip
 """A run, a comparison and a model are judged by the first of these metrics that they have."""
 METRICS: dict[str, Metric] = {
     # quality
     "accuracy": _metric("fraction", True, "fraction of examples that the model answers correctly, "
         "on one split (label split)"),
+    "mse": _metric("1", False, "mean squared error of the answers of one split (label split), for "
+        "tasks that ask for a real number"),
     "exact_match": _metric("fraction", True, "fraction of sequences in which the model predicts "
         "every token correctly"),
     "macro_accuracy": _metric("fraction", True, "mean of the accuracies of all classes that occur "
@@ -90,7 +94,7 @@ METRICS: dict[str, Metric] = {
     "loss_by_frequency": _metric("nat", False, "mean loss of tokens with a certain frequency in "
         "the training data (label part)"),
     "train_loss": _metric("nat", False, "mean training loss of all steps since the previous "
-        "row of this metric"),
+        "row of this metric; a squared error if a task asks for a real number"),
     "train_penalty": _metric("nat", False, "penalty in the training loss of one step, summed over "
         "layers, such as the loss of an index (label penalty)"),
     # what a trained model looks at
@@ -157,6 +161,7 @@ METRICS: dict[str, Metric] = {
     "source_accuracy": _metric("fraction", True, "accuracy of the model from which the weights "
         "were copied"),
     "source_loss": _metric("nat", False, "loss of the model from which the weights were copied"),
+    "source_mse": _metric("1", False, "mse of the model from which the weights were copied"),
     # a trained model made smaller; labels method, amount, stage
     "head_importance": _metric("1", None, "importance of one head: mean absolute derivative of the "
         "loss with respect to a gate on the head; labels layer and head"),

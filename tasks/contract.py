@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from lra.tasks.task import SPLITS, TOKEN_KINDS, Batch, CertifiedTask, Task
+from lra.tasks.task import SPLITS, TOKEN_KINDS, Batch, CertifiedTask, Kind, Task
 
 BATCH_SIZE = 16
 SEED = 7
@@ -269,10 +269,18 @@ def check_tokens(task: Task) -> TaskFinding:
                     faults.add(f"{split}: a token is infinite or NaN")
             elif batch.tokens.min() < 0 or batch.tokens.max() >= spec.vocabulary:
                 faults.add(f"{split}: a token id is below 0 or above {spec.vocabulary - 1}")
-            if batch.target.min() < 0 or batch.target.max() >= bound:
+            if spec.kind is Kind.regression:
+                if not bool(batch.target.isfinite().all()):
+                    faults.add(f"{split}: a target is infinite or NaN")
+            elif batch.target.min() < 0 or batch.target.max() >= bound:
                 faults.add(f"{split}: a target is below 0 or above {bound - 1}")
-            if batch.tokens.shape[-1] > spec.max_length:
+            if batch.tokens.shape[2] > spec.max_length:
                 faults.add(f"{split}: a row is longer than spec.max_length={spec.max_length}")
+            if batch.tokens.shape[3:] != (spec.channels,)[: int(spec.channels > 1)]:
+                faults.add(
+                    f"{split}: tokens have the shape {[*batch.tokens.shape]}, which contradicts "
+                    f"spec.channels={spec.channels}"
+                )
     detail = "; ".join(sorted(faults)) or "tokens, targets and lengths are within their limits"
     return TaskFinding("tokens", not faults, detail)
 
@@ -289,7 +297,7 @@ def check_masks(task: Task) -> TaskFinding:
                     f"spec.masks={sorted(task.spec.masks)}"
                 )
             if batch.prefix is not None:
-                length = batch.tokens.shape[-1]
+                length = batch.tokens.shape[2]
                 if bool(((batch.prefix < 0) | (batch.prefix >= length)).any()):
                     faults.add(f"{split}: the length of a prefix is outside 0 to {length - 1}")
     names = ", ".join(sorted(task.spec.masks))
@@ -357,7 +365,7 @@ def check_baselines(task: Task) -> TaskFinding:
                     faults.append(f"{baseline.name}: neither outcomes nor {task.spec.metric}")
             elif len(outcomes) != number:
                 faults.append(f"{baseline.name}: {number} examples have {len(outcomes)} outcomes")
-            elif abs(float(outcomes.double().mean()) - baseline.accuracy) > 1e-9:
+            elif abs(float(outcomes.double().mean()) - (baseline.accuracy or 0.0)) > 1e-9:
                 faults.append(f"{baseline.name}: the accuracy is not the mean of the outcomes")
             if not baseline.sentence:
                 faults.append(f"{baseline.name}: the baseline has no sentence that explains it")

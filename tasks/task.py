@@ -38,8 +38,11 @@ class Kind(StrEnum):
     """Every token of a row, each from its position and one vector that a causal model makes of the
     row."""
 
+    regression = auto()
+    """One real number for one sequence, judged by its squared error."""
 
-TOKEN_KINDS = frozenset(set(Kind) - {Kind.classification, Kind.pair})
+
+TOKEN_KINDS = frozenset(set(Kind) - {Kind.classification, Kind.pair, Kind.regression})
 """Kinds whose answers are tokens."""
 
 
@@ -62,6 +65,8 @@ class TaskSpec:
     """Whether some batches have padding."""
     scalars: bool = False
     """Whether tokens are real numbers instead of ids; `vocabulary` is then 0."""
+    channels: int = 1
+    """Real numbers of a token; from 2 on, tokens have a last axis of this size."""
     metric: str
     """Name of the metric that tables print, from `lra.runners.metrics`, for example accuracy."""
     source: str
@@ -94,13 +99,19 @@ class TaskSpec:
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Number of examples by split, if known."""
 
+    @property
+    def measured(self) -> frozenset[str]:
+        """The scores of every evaluation, without those that follow from the mean loss."""
+        basic = {"mse"} if self.kind is Kind.regression else {"accuracy", "loss"}
+        return self.scores | basic
+
 
 class Batch(NamedTuple):
     """One batch, on the CPU."""
 
-    tokens: Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
+    tokens: Int[Tensor, "b p l"] | Float[Tensor, "b p l"] | Float[Tensor, "b p l channels"]
     target: Tensor
-    """[b] classes, or [b l] tokens."""
+    """[b] classes or real numbers, or [b l] tokens."""
     index: Int[Tensor, " b"]  # type: ignore[assignment]  # a tuple has a method of this name
     """Position of each example in its split; pairs the outcomes of different models."""
     keep: Bool[Tensor, "b p l"] | None = None
@@ -130,9 +141,9 @@ class Tally(NamedTuple):
     """
 
     nll_sum: float
-    """Weighted sum of the items' losses in nats."""
+    """Weighted sum of the items' losses in nats; in regression, of squared errors."""
     hits: float
-    """Weighted number of correct items."""
+    """Weighted number of correct items; in regression, 0."""
     count: float  # type: ignore[assignment]
     """Sum of the items' weights."""
     index: Int[Tensor, " n"]  # type: ignore[assignment]
@@ -285,7 +296,8 @@ class Baseline(NamedTuple):
 
     name: str
     """For example majority or root_operator."""
-    accuracy: float
+    accuracy: float | None
+    """None in regression."""
     outcomes: Bool[Tensor, " n"] | None
     """Whether each example of the split is correct, by index; None if examples have many items."""
     sentence: str

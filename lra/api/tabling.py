@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lra.reports.tables.table import Entry, Table
 
 Kind = Literal[
-    "accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity",
+    "accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "mse",
     "efficiency", "crossover", "growth", "metrics",
 ]  # fmt: skip
 KINDS = get_args(Kind)
@@ -133,7 +133,7 @@ def table(
     Args:
         rows: Rows, as `lra.rows` returns them.
         kind: What the table shows. `accuracy`, `bits_per_byte`, `bits_per_character`,
-            `word_perplexity` or `perplexity`: final scores of models by task, with intervals and
+            `word_perplexity`, `perplexity` or `mse`: final scores by task, with intervals and
             baselines. `efficiency`: speed and memory by length, compared with exact attention.
             `crossover`: the length from which a model is faster than exact attention. `growth`:
             fitted exponents of time and memory. `metrics`: every final metric of one runner.

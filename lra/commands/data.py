@@ -267,7 +267,8 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
     ]
     for baseline in baselines:
         texts = (f"{baseline.measures[m]:.4g}" if m in baseline.measures else "" for m in measures)
-        rows.append((baseline.name, f"{baseline.accuracy:.1%}", *texts, baseline.sentence))
+        accuracy = "–" if baseline.accuracy is None else f"{baseline.accuracy:.1%}"
+        rows.append((baseline.name, accuracy, *texts, baseline.sentence))
     print(
         f"{task.spec.name}, source {_describe_source(task)}, {arguments.split} split, "
         f"sequences of at most {task.spec.max_length:,} tokens"
@@ -349,7 +350,7 @@ def look(task: "Task", split: str, sample: int) -> Lengths:
         return Lengths(np.sort(task.lengths(split)).tolist(), labels)
     lengths: list[int] = []
     for batch in islice(_read_batches(task, split), -(-sample // BATCH_SIZE)):  # rounded up
-        examples, sequences, length = batch.tokens.shape
+        examples, sequences, length = batch.tokens.shape[:3]
         if batch.keep is None:  # no padding
             lengths += [length] * (examples * sequences)
         else:

@@ -507,6 +507,7 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
         max_length=max_length or spec.max_length,
         padded=spec.padded and max_length is None,
         scalars=spec.scalars and not answers_tokens,
+        channels=1 if answers_tokens else spec.channels,
         memory=0 if max_length else spec.memory,
         added_ids=spec.added_ids,
         source_length=spec.source_length,

@@ -343,8 +343,10 @@ def call_of(
     """
     meta = partial(torch.empty, device="meta")
     shape = (rows, 2 if facts.head is Head.pair else 1, passes.length)  # a pair: two sequences
-    tokens = meta(shape, dtype=DTYPES[precision] if facts.scalars else torch.long)
-    target = meta((rows, passes.length) if facts.head in TOKEN_HEADS else (rows,), dtype=torch.long)
+    channels = (facts.channels,)[: int(facts.channels > 1)]
+    tokens = meta(shape + channels, dtype=DTYPES[precision] if facts.scalars else torch.long)
+    answer = torch.float32 if facts.head is Head.regression else torch.long
+    target = meta((rows, passes.length) if facts.head in TOKEN_HEADS else (rows,), dtype=answer)
     keep = meta(shape, dtype=torch.bool) if facts.padded and not passes.measured else None
     masked = {
         name: meta((rows,) if name == "prefix" else (rows, passes.length), dtype=torch.long)

@@ -200,7 +200,7 @@ def _check_run(run: Run, options: SearchOptions) -> None:
         raise ConfigError(
             f"task={run.task_name} has no validation split, on which a search has to choose"
         )
-    known = {"accuracy", "loss", *spec.scores}
+    known = set(spec.measured)
     if isinstance(run.task, Derives):
         known |= {"perplexity", "word_perplexity"} | {
             n for n in METRICS if n.startswith("bits_per")

@@ -236,7 +236,7 @@ def _read_result(
     Args:
         cell: Its key and fingerprint.
         rows: Its rows.
-        metric: The metric to choose by. If the rows lack it, the loss is used.
+        metric: The metric to choose by. If the rows lack it, the loss is used (or the mse).
         wanted: Whether the user asked for this metric, so that the loss must not replace it.
 
     Raises:
@@ -262,10 +262,11 @@ def _read_result(
         status = str(Status.crashed) if failed_row is None else failed_row["status"]
         reason = "the training stored no score" if failed_row is None else failed_row["reason"]
         return TrialOutcome(cell, status, reason, seconds=seconds)
-    name = metric if metric in scores or wanted else "loss"
+    loss = "mse" if "mse" in scores else "loss"
+    name = metric if metric in scores or wanted else loss
     if name not in scores:
         raise ConfigError(f"search.metric={name}: trials have {', '.join(sorted(scores))}")
     return TrialOutcome(
-        cell, score=scores[name], loss=scores["loss"], metric=name,
+        cell, score=scores[name], loss=scores[loss], metric=name,
         better="higher" if METRICS[name].higher_is_better else "lower", seconds=seconds,
     )  # fmt: skip

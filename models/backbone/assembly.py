@@ -241,7 +241,7 @@ def embedding_of(config: BackboneConfig, facts: TaskFacts, scale: float) -> nn.M
     `scale` itself; for all others the model does this.
     """
     if facts.scalars:
-        return nn.Linear(1, config.width)
+        return nn.Linear(facts.channels, config.width)
     if config.embedding == Embedding.adaptive:
         cutoffs, shrink = config.softmax_cutoffs, config.softmax_shrink
         used_cutoffs = groups_of(config.width, facts.vocabulary, cutoffs, shrink)
@@ -284,7 +284,7 @@ def head_of(
     return Classifier(
         vectors * config.width_out,
         config.classifier_width,
-        facts.classes,
+        1 if facts.head == Head.regression else facts.classes,
         config.head_hidden_layers,
         ACTIVATIONS[config.head_activation]().forward,
         dropout=config.head_dropout,

@@ -21,8 +21,11 @@ class Head(StrEnum):
     reconstruction = auto()
     """Every token of a row, each from the output at the last one and from its position."""
 
+    regression = auto()
+    """One real number for a sequence, whose loss is the squared error."""
 
-TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair})
+
+TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair, Head.regression})
 """Heads with an answer at every position."""
 CAUSAL_HEADS = frozenset({Head.language_modelling, Head.sequence_to_sequence, Head.reconstruction})
 """Heads of models whose layers let no token depend on a later one."""

@@ -27,8 +27,8 @@ from lra.models.backbone.norms import NORM_EPSILON, NormKind
 from lra.models.idle import Need, defaults, format_value, idle
 from lra.models.mixer import Positions, check_least, check_share
 
-Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
-"""Ids of tokens, or real numbers: b examples of p sequences."""
+Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"] | Float[Tensor, "b p l channels"]
+"""Ids of tokens, or real numbers, with or without channels: b examples of p sequences."""
 
 
 @by_name
@@ -419,13 +419,15 @@ class TaskFacts:
     head: Head
     vocabulary: int
     classes: int
-    """Classes; heads that answer with a token ignore it."""
+    """Classes; heads that answer with a token or a number ignore it."""
     max_length: int
     """Longest input in tokens, without the CLS vector."""
     padded: bool = False
     """Whether batches have padding, which every mixer must then support."""
     scalars: bool = False
     """Whether tokens are real numbers, which a linear map turns into vectors."""
+    channels: int = 1
+    """Real numbers of a token; from 2 on, tokens have a last axis of this size."""
     memory: int = 0
     """Tokens that a state remembers from batch to batch; 0: the task has no state."""
     added_ids: int = 0
@@ -446,6 +448,11 @@ class TaskFacts:
                 f"head={self.head} predicts token ids: got scalars=True, which means that tokens "
                 "are real numbers; set scalars=False"
             )
+        if self.channels < 1 or (self.channels > 1 and not self.scalars):
+            raise ValueError(
+                "only tokens that are real numbers have channels, at least 1: got "
+                f"channels={self.channels}, scalars={self.scalars}; set scalars=True or channels=1"
+            )
         if self.masks and self.head not in TOKEN_HEADS:
             raise ValueError(
                 "only a model that answers at every position can have masks in its batches: got "
@@ -459,12 +466,18 @@ class TaskFacts:
 
     def check(self, tokens: Tokens) -> None:
         """Raise ValueError if the type or shape of `tokens` does not fit these facts."""
-        sequences, length = tokens.shape[1:]
+        sequences, length = tokens.shape[1:3]
+        channels = tokens.shape[3] if tokens.ndim == 4 else 1
         if tokens.is_floating_point() != self.scalars:
             wanted_kind = "real numbers" if self.scalars else "token ids"
             raise ValueError(
                 f"the tokens of this model are {wanted_kind}: got {tokens.dtype}; build it with "
                 f"scalars={not self.scalars}"
+            )
+        if channels != self.channels:
+            raise ValueError(
+                f"this model reads {self.channels} numbers of each token: got tokens of shape "
+                f"{[*tokens.shape]}, with {channels}; build it with channels={channels}"
             )
         expected = 2 if self.head == Head.pair else 1
         if sequences != expected:

@@ -123,6 +123,26 @@ def judge(
     return flat.view_as(target), None if training else logits.argmax(dim=-1) == target
 
 
+def judge_number(
+    answers: Float[Tensor, "b 1"],
+    target: Float[Tensor, " b"] | Int[Tensor, " b"],
+    smoothing: float = 0.0,
+    *,
+    training: bool = False,
+) -> tuple[Float[Tensor, " b"], Bool[Tensor, " b"] | None]:
+    """Return the squared error of each answer, and False, because no real number is just right.
+
+    `smoothing` must be 0, and in training the second result is None.
+    """
+    if smoothing:
+        raise Unsupported(
+            "label smoothing spreads a probability over classes, which a real number lacks: got "
+            f"optim.label_smoothing={smoothing}; set it to 0"
+        )
+    squares = (answers.squeeze(-1).float() - target.float()).square()
+    return squares, None if training else torch.zeros_like(target, dtype=torch.bool)
+
+
 def asked_items(weight: Tensor | None) -> Int[Tensor, " n"] | None:
     """Return the items whose weight is not 0, as numbers in the flattened target; None: all."""
     if weight is None or bool(weight.all()):
@@ -133,7 +153,7 @@ def asked_items(weight: Tensor | None) -> Int[Tensor, " n"] | None:
 def spread_items(
     values: Float[Tensor, " n"] | Bool[Tensor, " n"],
     asked: Int[Tensor, " n"] | None,
-    target: Int[Tensor, "*items"],
+    target: Int[Tensor, "*items"] | Float[Tensor, "*items"],
 ) -> Float[Tensor, "*items"] | Bool[Tensor, "*items"]:
     """Return `values` at the items `asked` of the flattened target, and zeros (False) elsewhere.
 

@@ -50,6 +50,7 @@ from lra.models.backbone.heads import (
     TokenHead,
     interact,
     judge,
+    judge_number,
     pool,
     spread_items,
 )
@@ -388,7 +389,7 @@ class Backbone(nn.Module):
     def forward(
         self,
         tokens: Tokens,
-        target: Int[Tensor, "b *l"],
+        target: Int[Tensor, "b *l"] | Float[Tensor, " b"],
         keep: Bool[Tensor, "b p l"] | None = None,
         state: State = None,
         label_smoothing: float = 0.0,
@@ -398,9 +399,10 @@ class Backbone(nn.Module):
     ) -> Outcome:
         """Return the negative log-likelihood and correctness of each item, state and penalties.
 
-        `target` has the class of each example, or the answer at each position: for language models
-        this is the next token, to which the task shifts the text. `label_smoothing` is the share of
-        its probability that is spread over all classes. `asked` numbers the items that count in the
+        `target` has the class (or number) of each example, or the answer at each position: for
+        language models this is the next token, to which the task shifts the text.
+        `label_smoothing` is the share of its probability that is spread over all classes. `asked`
+        numbers the items that count in the
         flattened target; the others never reach the head, and have loss 0 and no hit. None: all
         items count. Other arguments are as in `predict`.
         """
@@ -411,7 +413,8 @@ class Backbone(nn.Module):
         else:
             logits = self.classify(flow.x, keep, tokens.shape[1], asked)
             items = target if asked is None else target[asked]
-            nll, hit = judge(logits, items, label_smoothing, training=self.training)
+            rule = judge_number if self.facts.head == Head.regression else judge
+            nll, hit = rule(logits, items, label_smoothing, training=self.training)
             nll, hit = (
                 spread_items(nll, asked, target),
                 None if hit is None else spread_items(hit, asked, target),
@@ -485,7 +488,8 @@ class Backbone(nn.Module):
         count, layers = cast(tuple[Tensor | None, State], state or (None, None))
         task_keep = keep
         tokens, keep = tokens.flatten(0, 1), None if keep is None else keep.flatten(0, 1)
-        x = self.embedding(tokens[..., None] if self.facts.scalars else tokens)
+        has_channel_axis = not self.facts.scalars or self.facts.channels > 1
+        x = self.embedding(tokens if has_channel_axis else tokens[..., None])
         if self.training and self.config.word_dropout:
             x = x * placing.kept_words(x, self.facts.vocabulary, self.config.word_dropout)[tokens]
         if self.outer_scale != 1.0:

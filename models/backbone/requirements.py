@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from lra.models.backbone.choices import CAUSAL_HEADS
-from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.config import TOKEN_HEADS, BackboneConfig, TaskFacts
 from lra.models.backbone.heads import ORDERLESS, READ_FIRST, Pooling
 from lra.models.backbone.stack import PostNormStack, Stack, family
 from lra.models.mixer import INSIDE, SITE_OPTIONS, Idle, Mixer, Positions, Site, Unsupported
@@ -154,7 +154,7 @@ def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> N
     if isinstance(stack, Stack):
         mixers = [cast(Any, block).mixer for block in stack.blocks]
     order_dependent = [family(mixer) for mixer in mixers if mixer.traits.sees_order]
-    pools = facts.head in {Head.classification, Head.pair}
+    pools = facts.head not in TOKEN_HEADS
     blind = (
         not order_dependent
         and not config.canon

@@ -1,6 +1,6 @@
 """Show scores on the six tasks of MAD, micro and macro, and their mean over all six."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -70,13 +70,13 @@ def mad_table(rows: pd.DataFrame) -> Iterator[Part]:
     yield TablePart("mad", "MAD", table)
 
 
-def _options_of(row: Mapping[Any, Any], *, data: bool) -> str:
+def _options_of(row: Mapping[Hashable, Any], *, data: bool) -> str:
     """Return the options of a row that decide the setting of its task, or all others."""
     options = sorted(row["options"].items())
     return str([(name, value) for name, value in options if name.startswith("task.") == data])
 
 
-def _setting(row: Mapping[Any, Any]) -> str:
+def _setting(row: Mapping[Hashable, Any]) -> str:
     """Return what distinguishes the setting of a row: its data, and for a baseline its run."""
     run = row["cell"] if row["baseline"] else _options_of(row, data=True)
     return str((row["source"], row["length"], run))

@@ -5,7 +5,7 @@ the mean at the three shortest lengths (Modarressi et al., NoLiMa, arXiv:2502.05
 of 85.6 % (Hsieh et al., RULER, arXiv:2404.06654).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -124,8 +124,8 @@ def _chosen(parts: Sequence[str]) -> list[str]:
 
 def group_pivot(data: pd.DataFrame, group: str) -> Pivot:
     """Return the form of the table of one group, with a column for each part."""
-    columns = [
-        (Column(title=part), partial(_part_entry, part=part)) for part in _chosen(data["part"])
+    columns: list[tuple[Column, Callable[[pd.DataFrame], Entry]]] = [
+        (Column(title=part), partial(_part_entry, part=part)) for part in _chosen([*data["part"]])
     ]
     caption = "Numbers are percentages of correct answers in test sequences, as means over seeds."
     if group == "length":

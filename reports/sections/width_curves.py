@@ -4,6 +4,7 @@ A line joins the widths of one model. After a search, the scores are those of it
 which it trained again with other seeds; the tables of tuning have all trials.
 """
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -43,21 +44,22 @@ def width_data(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
     sizes = trained[(trained["metric"] == "state_bytes") & trained["step"].isna()]
     bytes_of = sizes.groupby("cell")["value"].first()
     widths = [options.get(WIDTH, "") for options in scores["options"]]
-    scores = scores.assign(width=[int(w) if w.isdigit() else None for w in widths])
+    scores = scores.assign(width=[float(w) if w.isdigit() else math.nan for w in widths])
     scores = scores.assign(line=_names(scores, Searches(rows).searched))
     records: list[dict[str, Any]] = []
     for key, part in scores.groupby([*TASK, "line"], sort=False, dropna=False):
         if part["width"].nunique() < 2:
             continue
         *place, line = key
-        for width, of_width in part.groupby("width"):
+        for _, of_width in part.groupby("width"):
             found = entry(of_width, score)
             low, high = (found.value, found.value) if found.interval is None else (
                 found.interval.low, found.interval.high
             )  # fmt: skip
             size = bytes_of.reindex(of_width["cell"]).max()  # nan: the model has no state
             records.append(dict(zip(TASK, place, strict=True)) | {
-                "metric": score.metric, "model": line, "width": int(width), "value": found.value,
+                "metric": score.metric, "model": line, "width": int(of_width["width"].iloc[0]),
+                "value": found.value,
                 "low": low, "high": high, "seeds": of_width["seed"].nunique(), "state_bytes": size,
                 "status": found.status, "reason": "; ".join(found.notes),
             })  # fmt: skip

@@ -109,7 +109,11 @@ LANGUAGE = (
     Score(metric="perplexity", title="Perplexity per token", digits=2,
           unit="perplexities per token (lower is better)"),
 )  # fmt: skip
-SCORES = {score.metric: score for score in (ACCURACY, *LANGUAGE)}
+SQUARES = Score(
+    metric="mse", title="Mean squared error", unit="squares of the answer's unit (lower is better)",
+    digits=4,
+)  # fmt: skip
+SCORES = {score.metric: score for score in (ACCURACY, *LANGUAGE, SQUARES)}
 """The metrics that have a table of final scores."""
 
 
@@ -136,9 +140,10 @@ def at_task_length(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def splits(rows: pd.DataFrame) -> list[str]:
-    """Return the splits, except train, that have final accuracies: test first."""
+    """Return the splits, except train, that have final accuracies or errors: test first."""
     rows = at_task_length(rows)
-    final = rows[(rows["metric"] == "accuracy") & rows["step"].isna() & (rows["split"] != "")]
+    judged = rows["metric"].isin((ACCURACY.metric, SQUARES.metric))
+    final = rows[judged & rows["step"].isna() & (rows["split"] != "")]
     names = set(final["split"]) - {"train"}
     return sorted(names, key=lambda s: (s != "test", s))
 

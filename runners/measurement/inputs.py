@@ -18,10 +18,13 @@ def random_inputs(
     parts = 2 if facts.head is Head.pair else 1
     shape = (sequences, parts, length)
     if facts.scalars:
-        tokens = torch.randn(shape, generator=generator)
+        channels = (facts.channels,)[: int(facts.channels > 1)]
+        tokens = torch.randn(shape + channels, generator=generator)
     else:
         # From id 1 on, because 0 is padding.
         tokens = torch.randint(1, max(2, facts.vocabulary), shape, generator=generator)
     if facts.head in TOKEN_HEADS:
         return tokens, torch.randint(0, facts.vocabulary, (sequences, length), generator=generator)
+    if facts.head is Head.regression:
+        return tokens, torch.randn(sequences, generator=generator)
     return tokens, torch.randint(0, facts.classes, (sequences,), generator=generator)

@@ -173,7 +173,8 @@ def cost_by_part(model: Backbone, length: int, *, memory: int = 0, kind: str = "
         watched.watch(model.embedding, "embedding")
     sequences = 2 if model.facts.head == "pair" else 1
     dtype = torch.float32 if model.facts.scalars else torch.long
-    tokens = torch.empty((1, sequences, length), dtype=dtype, device="meta")
+    channels = (model.facts.channels,)[: int(model.facts.channels > 1)]
+    tokens = torch.empty((1, sequences, length, *channels), dtype=dtype, device="meta")
     state = model.initial_state(1, memory) if memory else None
 
     def call() -> None:

@@ -118,7 +118,7 @@ def attention_mass(
         for batch in task.batches(config.split, batch_size=config.batch_size, seed=0):
             count = len(by_layer[min(by_layer)])
             # The last segment of a split may be shorter than a window.
-            if count == config.segments or batch.tokens.shape[-1] != window:
+            if count == config.segments or batch.tokens.shape[2] != window:
                 break
             so_far("reading", count, config.segments, "segment")
             moved = to_device(batch, device)

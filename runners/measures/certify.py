@@ -82,7 +82,8 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
             labels["examples"] = str(len(baseline.outcomes))
         if remark := remarks_of(task).get(split):
             labels["remark"] = remark
-        for metric, value in {"accuracy": baseline.accuracy, **baseline.measures}.items():
+        accuracy = {} if baseline.accuracy is None else {"accuracy": baseline.accuracy}
+        for metric, value in {**accuracy, **baseline.measures}.items():
             yield Measurement(
                 metric=metric, value=value, model=baseline_model(baseline.name), labels=labels
             )

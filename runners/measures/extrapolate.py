@@ -185,7 +185,7 @@ def _evaluate_factor(
         reason = "the loss is so large that its perplexity is not finite"
         yield failure_row(Status.diverged, reason)
         return
-    if not math.isfinite(scores.measured["loss"]):
+    if not math.isfinite(scores.loss):
         yield failure_row(Status.diverged, f"the loss is {scores.measured['loss']} at this length")
         return
     # A window has many items, so its hit is a fraction.

@@ -101,7 +101,7 @@ def scores_by_passes(
                         model, task, SPLIT, batch_size=config.batch_size, device=device,
                         examples=config.examples,
                     )  # fmt: skip
-                if not math.isfinite(scores.measured["loss"]):
+                if not math.isfinite(scores.loss):
                     yield Measurement(
                         metric=task.spec.metric, status=Status.diverged, labels=labels,
                         reason=f"the loss is {scores.measured['loss']} with {count} passes",

@@ -21,6 +21,7 @@ from torch import Tensor
 from lra.conf.bounds import check_least
 from lra.conf.choices import by_name
 from lra.models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
+from lra.models.backbone.choices import Head
 from lra.models.backbone.heads import READ_FIRST, Pooling
 from lra.models.backbone.model import Backbone
 from lra.models.backbone.stack import family
@@ -307,6 +308,11 @@ def _measure_occlusion_span(
     For a distance s, all tokens farther than s from the queried position are replaced. The span is
     the least s for which at least the fraction `config.keeps` of all answers stays unchanged.
     """
+    if model.facts.head == Head.regression:
+        raise Unsupported(
+            "occlusion counts answers that stay the same class, but this task asks for a real "
+            "number; choose runner.measures=[gradient] or another task"
+        )
     if not model.per_token and model.config.pooling not in {*READ_FIRST, Pooling.last}:
         raise Unsupported(
             f"pooling={model.config.pooling} reads every position, so an answer has no position "
@@ -327,7 +333,7 @@ def _measure_occlusion_span(
     count = sum(int(counted_answers(model, batch).sum()) for batch in queried)
     row_labels = labels | {"answers": str(count)}
     # The distance between the first and the last position of the stack.
-    longest = max(batch.tokens.shape[-1] for batch in queried) - 1 + model.has_cls
+    longest = max(batch.tokens.shape[2] for batch in queried) - 1 + model.has_cls
     shares: dict[int, float] = {}
     for distance in doublings(longest):
         shares[distance] = unchanged_share(distance)

@@ -193,9 +193,10 @@ def _evaluate_source(
                 before_batch=check_stop,
                 examples=config.validation_examples,
             )
-    for metric in ("accuracy", "loss"):
-        yield Measurement(
-            metric=f"source_{metric}",
-            value=scores.measured[metric],
-            labels={"split": "validation"},
-        )
+    for metric in ("accuracy", "loss", "mse"):
+        if metric in scores.measured:
+            yield Measurement(
+                metric=f"source_{metric}",
+                value=scores.measured[metric],
+                labels={"split": "validation"},
+            )

@@ -24,13 +24,14 @@ from torch import Tensor, nn
 
 from lra.conf.choices import by_name
 from lra.models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
+from lra.models.backbone.choices import Head
 from lra.models.backbone.heads import TokenHead, spread_items
 from lra.models.backbone.model import Backbone, Outcome
 from lra.models.backbone.placing import PLAIN
 from lra.models.backbone.stack import Stack
 from lra.models.mixer import Layout, State, Unsupported
 
-FACTS = ("head", "vocabulary", "classes", "scalars")
+FACTS = ("head", "vocabulary", "classes", "scalars", "channels")
 """Facts of the task that both models must share."""
 LEAST = 1e-9
 """Added to weights before their logarithm, because weights outside a window are 0."""
@@ -216,6 +217,11 @@ def _check_facts(student: Backbone, teacher: Backbone) -> None:
                 f"and the student {name}={of_student}; name a teacher that was trained on this "
                 "task, with this vocabulary"
             )
+    if student.facts.head == Head.regression:
+        raise Unsupported(
+            "a student learns the teacher's probabilities of classes, but this task asks for a "
+            "real number, which has none; choose another task"
+        )
     if student.facts.memory or teacher.facts.memory:
         raise Unsupported(
             "distillation reads every window with an empty state, but this task has a memory; "

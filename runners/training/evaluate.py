@@ -19,7 +19,7 @@ from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.prefetch import asked_of, first_of, masks_of, rows_of, to_device
 from lra.runners.training.recurrent_state import initial_state, remembered_tokens
 from lra.tasks.data.tokens import correlation
-from lra.tasks.task import Batch, Derives, Tally, Task, TaskSpec, remarks_of
+from lra.tasks.task import Batch, Derives, Kind, Tally, Task, TaskSpec, remarks_of
 
 K = TypeVar("K")
 
@@ -36,6 +36,11 @@ class SplitScores(NamedTuple):
     """Accuracy of the items of each part, and their number, by (group, part)."""
     remark: str = ""
     """A remark that readers of the scores need."""
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of an item: nats, or squared error."""
+        return self.measured["mse" if "mse" in self.measured else "loss"]
 
 
 def evaluate(
@@ -90,7 +95,7 @@ def evaluate(
             # A split may have more examples than the task said; then the number is unknown (0).
             so_far(f"evaluating {split}", evaluated, size if size > evaluated else 0, "example")
             evaluated += len(batch.tokens)
-            widths.add(batch.tokens.shape[-1])
+            widths.add(batch.tokens.shape[2])
             part, counts = _take_rank_part(batch, turn, last, ranks)
             if part is None:
                 continue
@@ -124,7 +129,7 @@ def evaluate(
     )
     loss = sum(tally.nll_sum for tally in tallies) / count
     accuracy = sum(tally.hits for tally in tallies) / count
-    measured = {"accuracy": accuracy, "loss": loss}
+    measured = _basic_scores(task.spec, accuracy, loss)
     measured |= further_scores(
         task.spec, accuracy, outcomes.hit, _totals(t.classes for t in tallies)
     )
@@ -136,6 +141,13 @@ def evaluate(
     parts = _averages(tally.parts for tally in tallies)
     groups = _averages(tally.groups for tally in tallies)
     return SplitScores(measured, outcomes, parts, groups, "; ".join(filter(None, remarks)))
+
+
+def _basic_scores(spec: TaskSpec, accuracy: float, loss: float) -> dict[str, float]:
+    """Return the scores of every task: a real number has an error, and is never just right."""
+    if spec.kind is Kind.regression:
+        return {"mse": loss}
+    return {"accuracy": accuracy, "loss": loss}
 
 
 def further_scores(

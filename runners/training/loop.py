@@ -289,7 +289,7 @@ class Trainer:
             requests: Whether this process asks to stop, and whether to save; sent with the loss.
         """
         stage = self.stage
-        rate_factor = self.config.stretch(batch.tokens.shape[-1], self.window)
+        rate_factor = self.config.stretch(batch.tokens.shape[2], self.window)
         self.updates.begin(self.step, stage.learning_rate_scale * rate_factor, stage.only)
         all_rows, updates_now = batch.target.shape[0], stage.moves(self.step)
         total_weight: Tensor | float = float(batch.target.numel())
@@ -409,7 +409,7 @@ class Trainer:
         except Interrupted:
             self.save()  # outside `weights`: the model has its trained weights again
             raise
-        loss = scores.measured["loss"]
+        loss = scores.loss
         if not math.isfinite(loss):
             place = f"step {self.step} of {self.optim.steps}"
             raise Diverged(f"the {split} loss was {loss} after {place}; {_ADVICE}")

@@ -61,7 +61,7 @@ def check_scores(stop_at: Mapping[str, float] | None, task: Task, *, prepared: b
     Raises:
         Unsupported: The task lacks a score.
     """
-    names = {"accuracy", "loss", *task.spec.scores}
+    names = set(task.spec.measured)
     if isinstance(task, Derives):
         if not prepared:
             return

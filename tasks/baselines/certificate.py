@@ -86,6 +86,7 @@ def _facts(task: Certifiable, split: str) -> dict[str, Any]:
         "classes": spec.classes,
         "padded": spec.padded,
         "scalars": spec.scalars,
+        **({"channels": spec.channels} if spec.channels > 1 else {}),
         "regime": spec.regime,
         "tokenizer": spec.tokenizer,
         "memory": spec.memory,

@@ -6,7 +6,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Integer, Shaped
+from jaxtyping import Bool, Int, Integer, Shaped
 
 from lra.tasks.baselines.seen_examples import RealTokens, SeenExamples, real_tokens
 from lra.tasks.classification.objectives import (
@@ -18,6 +18,7 @@ from lra.tasks.classification.objectives import (
     with_answers,
 )
 from lra.tasks.data import tokens
+from lra.tasks.data.examples import tally
 from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.tokens import unigram_baseline
 from lra.tasks.task import Baseline, Batch, Tally, TaskSpec
@@ -44,27 +45,6 @@ LOCAL = (
     ),
 )
 """Baselines of all classification tasks: name, tokens of a window, and what the score means."""
-
-
-def tally(
-    nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch, by_class: bool = False
-) -> Tally:
-    """Return sums of losses (nats) and hits of one batch, weighted by `batch.weight`, and outcomes.
-
-    Examples with weight 0 are excluded. Hits are counted `by_class`, too, if this is set.
-    """
-    nll, hit, index = nll.detach().float().cpu(), hit.detach().cpu(), batch.index
-    weight = torch.ones_like(nll) if batch.weight is None else batch.weight.cpu().float()
-    counted = weight > 0
-    return Tally(
-        nll_sum=float((nll[counted].double() * weight[counted]).sum()),
-        hits=float((hit[counted].double() * weight[counted]).sum()),
-        count=float(weight.double().sum()),
-        index=index[counted],
-        nll=nll[counted],
-        hit=hit[counted],
-        classes=tokens.hits_by(batch.target, hit, weight) if by_class else {},
-    )
 
 
 class ClassificationTask(RowsTask):
@@ -149,7 +129,9 @@ class ClassificationTask(RowsTask):
 
     def lengths(self, split: str) -> Int[np.ndarray, " s"]:
         """Return the tokens that a model reads of each sequence of `split`; a pair has two."""
-        return np.minimum(np.diff(self.split(split).offsets), self.max_length)
+        sizes = np.diff(self.split(split).offsets) // self.channels
+        lengths: np.ndarray = np.minimum(sizes, self.max_length)
+        return lengths
 
     def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:
         """Return an example: its stored sequences (bytes or ids), cut to `max_length`, and class.
@@ -162,7 +144,8 @@ class ClassificationTask(RowsTask):
             raise IndexError(
                 f"{split} has the examples 0 to {len(data.targets) - 1}: got example {index}"
             )
-        rows = [row[: self.max_length] for row in data.rows(np.array([index]))]
+        most = self.max_length * self.channels
+        rows = [row[:most] for row in data.rows(np.array([index]))]
         return rows, int(data.targets[index])
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
@@ -178,7 +161,7 @@ class ClassificationTask(RowsTask):
             return {}
         return {"perplexity": math.exp(loss), "bits_per_token": loss / math.log(2)}
 
-    def stored(self, batch: Batch) -> Int[np.ndarray, "b p l"]:
+    def stored(self, batch: Batch) -> Int[np.ndarray, "b p l *rgb"]:
         """Return the stored tokens of a batch; the numbers at padding are meaningless."""
         return batch.tokens.numpy() - self.shift
 
@@ -187,7 +170,7 @@ class ClassificationTask(RowsTask):
         data = self.split(split)
         return SeenExamples(
             targets=data.targets,
-            lengths=np.minimum(data.lengths, self.max_length),
+            lengths=np.minimum(data.lengths, self.max_length * self.channels),
             parts=data.parts,
             read=partial(self._read_tokens, split),
         )
@@ -196,7 +179,9 @@ class ClassificationTask(RowsTask):
         """Return the tokens of some examples without padding, as one batch of a model has them."""
         (batch,) = self.read(split, [examples], 0)
         keep = None if batch.keep is None else batch.keep.flatten(0, 1).numpy()
-        return real_tokens(self.stored(batch).reshape(-1, batch.tokens.shape[-1]), keep)
+        return real_tokens(
+            self.stored(batch).reshape(len(examples) * batch.tokens.shape[1], -1), keep
+        )
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines on `split`, fitted on train, from what a model reads of both.
@@ -210,21 +195,23 @@ class ClassificationTask(RowsTask):
         from lra.tasks.baselines import n_grams
 
         train, data = self.seen("train"), self.seen(split)
-        guess = int(self.counts(train.targets).argmax())
-        results = [
-            baseline(
-                "majority",
-                data.targets == guess,
-                f"This baseline always answers {guess}, the most frequent training label. A model "
-                "with this score has learnt nothing about its input.",
-            )
-        ]
+        results = [self.majority(split)]
         for name, longest_run, sentence in LOCAL:
             hit = n_grams.n_gram_answers(
                 train, data, classes=self.spec.classes, longest_run=longest_run, name=name
             )
             results.append(baseline(name, hit, sentence))
         return results
+
+    def majority(self, split: str) -> Baseline:
+        """Return the baseline that always answers the most frequent training label."""
+        guess = int(self.counts(self.split("train").targets).argmax())
+        return baseline(
+            "majority",
+            self.split(split).targets == guess,
+            f"This baseline always answers {guess}, the most frequent training label. A model "
+            "with this score has learnt nothing about its input.",
+        )
 
     def _count_tokens(self, split: str, *, scored: bool) -> Int[np.ndarray, " v"]:
         """Return how often each token occurs in `split`.

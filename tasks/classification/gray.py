@@ -20,7 +20,7 @@ from lra.tasks.baselines.seen_examples import Pictures
 from lra.tasks.classification.base import ClassificationTask, baseline
 from lra.tasks.data.storage import RaggedRows
 from lra.tasks.task import Baseline, Batch
-from lra.tasks.tensors import torch
+from lra.tasks.tensors import Tensor, torch
 
 LEVELS = 256
 SHADES = " .:-=+*#%@"
@@ -58,7 +58,9 @@ class GrayTask(ClassificationTask):
             )
         if deviation <= 0:
             raise ValueError(f"task.deviation must be above 0: got {deviation}")
-        self.mean, self.deviation, self.black_is_padding = mean, deviation, black_is_padding
+        self.mean: float | tuple[float, ...] = mean
+        self.deviation: float | tuple[float, ...] = deviation
+        self.black_is_padding = black_is_padding
         # Symbols are levels plus 1, because id 0 is padding.
         self.shift = 0 if black_is_padding or self.scalars else 1
 
@@ -71,17 +73,19 @@ class GrayTask(ClassificationTask):
         """Return a batch of stored levels as the model reads it."""
         del seed
         if self.scalars:
-            tokens = batch.tokens.to(torch.float32)
-            return batch._replace(tokens=tokens.div_(255).sub_(self.mean).div_(self.deviation))
+            tokens = batch.tokens.to(torch.float32).div_(255)
+            mean, deviation = map(_by_channel, (self.mean, self.deviation))
+            return batch._replace(tokens=tokens.sub_(mean).div_(deviation))
         if self.black_is_padding:
             return batch._replace(keep=batch.tokens != 0)
         return batch
 
-    def stored(self, batch: Batch) -> Int[np.ndarray, "b p l"]:
-        """Return the gray levels (0 … 255) of a batch that a model reads; padding is black."""
+    def stored(self, batch: Batch) -> Int[np.ndarray, "b p l *rgb"]:
+        """Return the levels (0 … 255) of a batch that a model reads; padding is black."""
         if not self.scalars:
             return super().stored(batch)
-        levels = (batch.tokens.double() * self.deviation + self.mean) * 255
+        mean, deviation = map(_by_channel, (self.mean, self.deviation))
+        levels = (batch.tokens.double() * deviation + mean) * 255
         return levels.round_().clamp_(0, LEVELS - 1).long().numpy()
 
     @property
@@ -143,10 +147,15 @@ class GrayTask(ClassificationTask):
         return "\n".join([*lines, f"-> {target} ({self.class_name(target)})"])
 
 
+def _by_channel(numbers: float | tuple[float, ...]) -> float | Tensor:
+    """Return a number for all channels, or one for each as a tensor [c]."""
+    return torch.tensor(numbers) if isinstance(numbers, tuple) else numbers
+
+
 def rows_of(
-    pictures: UInt8[np.ndarray, "n p"] | UInt8[np.ndarray, "n s s"], labels: UInt8[np.ndarray, " n"]
+    pictures: UInt8[np.ndarray, "n *picture"], labels: UInt8[np.ndarray, " n"]
 ) -> RaggedRows:
-    """Return pictures of one size as stored sequences of p or s * s pixels, with their labels."""
+    """Return pictures of one size as stored sequences of all their levels, with their labels."""
     flat = pictures.reshape(len(pictures), -1)
     offsets = np.arange(len(flat) + 1, dtype=np.int64) * flat.shape[1]
     return RaggedRows(np.ascontiguousarray(flat).reshape(-1), offsets, labels)

@@ -27,7 +27,8 @@ from lra.tasks.data.archives import open_member, open_packed, opened_zip, tar_me
 from lra.tasks.data.sources import data_root, download
 from lra.tasks.errors import BadData, NotPrepared
 
-Images: TypeAlias = tuple[UInt8[np.ndarray, "n s s"], UInt8[np.ndarray, " n"]]
+Images: TypeAlias = tuple[UInt8[np.ndarray, "n s s *rgb"], UInt8[np.ndarray, " n"]]
+"""Pictures of gray levels, or with a last axis of red, green and blue, and their labels."""
 CLASSES = 10
 CIFAR_SIDE, MNIST_SIDE = 32, 28
 CIFAR_BYTES, IDX_BYTES = 1 << 28, 1 << 26
@@ -142,12 +143,13 @@ def fetch_file(remote: Remote, instructions: str) -> Path:
 # --- CIFAR-10 ------------------------------------------------------------------------------------
 
 
-def read_cifar(path: Path | None) -> dict[str, Images]:
-    """Read CIFAR-10 in gray.
+def read_cifar(path: Path | None, *, rgb: bool = False) -> dict[str, Images]:
+    """Read CIFAR-10 in gray, or in colours.
 
     Args:
         path: The binary archive, a folder with its files, or a folder with
             cifar10_gray_{train,test}.npz (`images`, `labels`); None: the public archive.
+        rgb: Whether to return red, green and blue instead of gray levels.
 
     Raises:
         NotPrepared: `path` has no such files.
@@ -159,12 +161,21 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
             "set task.path to your copy, or task.source=sample for a trial; " + CIFAR_LICENCE,
         )
     if path.is_dir() and (path / "cifar10_gray_train.npz").is_file():
+        if rgb:
+            raise BadData(
+                f"{path} has only gray pictures, but task.colour=rgb needs colours; set task.path "
+                "to the binary version of CIFAR-10, or task.colour=gray"
+            )
         return {split: _read_npz(path / f"cifar10_gray_{split}.npz") for split in ("train", "test")}
     files = dict(_members(path))
     names = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
     splits: dict[str, Images] = {}
     for split, wanted in names.items():
-        parts = [_cifar_binary(files[name], f"{path}: {name}") for name in wanted if name in files]
+        parts = [
+            _cifar_binary(files[name], f"{path}: {name}", rgb=rgb)
+            for name in wanted
+            if name in files
+        ]
         if parts:
             splits[split] = _concatenated(parts)
     absent = {"train", "test"} - splits.keys()
@@ -201,7 +212,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
         yield member.name, content
 
 
-def _cifar_binary(content: bytes, where: str) -> Images:
+def _cifar_binary(content: bytes, where: str, *, rgb: bool) -> Images:
     """Return the images and labels in the content of a batch file; `where` opens messages."""
     row_bytes = 1 + 3 * CIFAR_SIDE**2
     if not content or len(content) % row_bytes:
@@ -212,7 +223,7 @@ def _cifar_binary(content: bytes, where: str) -> Images:
     rows = np.frombuffer(content, np.uint8).reshape(-1, row_bytes)
     # After its label, an image has three planes: all red values, all green ones, all blue ones.
     images = rows[:, 1:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
-    return gray(images), whole_labels(rows[:, 0], CLASSES, where)
+    return images if rgb else gray(images), whole_labels(rows[:, 0], CLASSES, where)
 
 
 def _read_npz(path: Path) -> Images:
@@ -252,8 +263,11 @@ def _array(content: bytes, where: str) -> np.ndarray:
     return flat.reshape(shape, order="F" if by_columns else "C")
 
 
-def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
-    """Read images by the `datasets` library, from the folder `path` or (None) the hub, in gray."""
+def read_datasets(remote: Hub, path: Path | None, *, rgb: bool = False) -> dict[str, Images]:
+    """Read images by the `datasets` library, from the folder `path` or (None) the hub.
+
+    They are gray, or have colours (`rgb`).
+    """
     import datasets
 
     loaded = hub.load(
@@ -275,14 +289,16 @@ def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
         if not isinstance(kind, datasets.Image):
             raise BadData(f"{where}: the column {remote.image} has the type {kind}; wanted images")
         packed = rows.cast_column(remote.image, datasets.Image(decode=False))[remote.image]
-        images = [_unpack_png(p, remote.side, f"{where}, row {n}") for n, p in enumerate(packed)]
+        images = [
+            _unpack_png(p, remote.side, f"{where}, row {n}", rgb=rgb) for n, p in enumerate(packed)
+        ]
         labels = whole_labels(list(rows["label"]), CLASSES, where)
         splits[split] = np.stack(images), labels
     return splits
 
 
-def _unpack_png(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
-    """Return the gray picture in `row["bytes"]`; check its size before it is decompressed."""
+def _unpack_png(row: Any, side: int, where: str, *, rgb: bool) -> UInt8[np.ndarray, "s s *rgb"]:
+    """Return the picture in `row["bytes"]`; check its size before it is decompressed."""
     content = row["bytes"] if isinstance(row, dict) else None
     if not isinstance(content, bytes):  # a path instead could name any file of this machine
         raise BadData(f"{where}: the row has no picture; wanted the bytes of a PNG file")
@@ -293,9 +309,10 @@ def _unpack_png(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
                 raise BadData(
                     f"{where}: the picture has {width} x {height} pixels; wanted {side} x {side}"
                 )
-            if opened.mode not in ("L", "RGB"):
+            if opened.mode not in ("L", "RGB")[int(rgb) :]:
                 raise BadData(
-                    f"{where}: the picture has the mode {opened.mode}; wanted gray (L) or RGB"
+                    f"{where}: the picture has the mode {opened.mode}; wanted "
+                    f"{'' if rgb else 'gray (L) or '}RGB"
                 )
             pixels = np.asarray(opened)
     except (
@@ -305,7 +322,7 @@ def _unpack_png(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
         raise BadData(
             f"{where}: lra cannot read this PNG file ({error}); fetch the data again"
         ) from error
-    return gray(pixels[None])[0] if pixels.ndim == 3 else pixels
+    return gray(pixels[None])[0] if pixels.ndim == 3 and not rgb else pixels
 
 
 # --- MNIST ---------------------------------------------------------------------------------------

@@ -10,7 +10,12 @@ become gray by their luma, truncated to a byte, and the validation split is the 
 in the official order.
 
 The S4 and Mega papers train with `encoding=scalars`, which is easier than with symbols.
-`permuted` applies one fixed permutation to the pixels of every image (permuted MNIST).
+`permuted` applies one fixed permutation to the pixels of every image (permuted MNIST), and `scan`
+reads them in another order.
+
+With `colour=rgb`, CIFAR-10 keeps its colours: a pixel is a token of three channels
+(`encoding=scalars`), or three symbols, red, green and blue. As in S4's experiments on CIFAR-10,
+there is no augmentation, and the validation images are drawn from train (`VALIDATION_SEED`).
 """
 
 import hashlib
@@ -26,6 +31,7 @@ from lra.tasks.classification import images
 from lra.tasks.classification.gray import Encoding, GrayTask, rows_of
 from lra.tasks.classification.images import Hub, Images
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
+from lra.tasks.classification.scans import Scan, Shuffle, scan_order
 from lra.tasks.data.batching import Draw, permutation, random_words
 from lra.tasks.data.published_data import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, path_identity
@@ -36,6 +42,10 @@ from lra.tasks.task import Kind, TaskSpec
 
 VERSION = 1
 SAMPLE_SIZES = {"train": 400, "test": 200}
+RGB_MEAN, RGB_DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
+"""Usual numbers for red, green and blue of CIFAR-10."""
+VALIDATION_SEED = 42
+"""Seed that draws the validation images of `colour=rgb`."""
 
 
 class Dataset(StrEnum):
@@ -43,6 +53,13 @@ class Dataset(StrEnum):
 
     cifar10 = auto()
     mnist = auto()
+
+
+class Colour(StrEnum):
+    """What is read of a pixel."""
+
+    gray = auto()
+    rgb = auto()
 
 
 class PixelSource(StrEnum):
@@ -60,7 +77,7 @@ class _DatasetFacts(NamedTuple):
     """Name of the task."""
     side: int
     sizes: dict[str, int]
-    read: Callable[[Path | None], dict[str, Images]]
+    read: Callable[..., dict[str, Images]]
     hub: Hub
     content: str
     """Hash of the public files."""
@@ -109,15 +126,20 @@ class Pixels(GrayTask):
         path: With source=files, an archive or a folder, see `lra.tasks.classification.images`; with
             source=datasets, a folder that `datasets.load_dataset` reads. Null: the public data.
         partial: Whether `path` has only a part of the images, or others; every row then says so.
+        colour: gray, or rgb (CIFAR-10 only).
         encoding: symbols or scalars.
-        mean: Number subtracted from gray level / 255, for scalars; null: the mean of the data set.
-        deviation: Divisor of gray level / 255 - mean, for scalars; null: that of the data set.
+        mean: Number subtracted from level / 255, for scalars; null: the mean of the data set, or of
+            each colour.
+        deviation: Divisor of level / 255 - mean, for scalars; null: that of the data set.
         black_is_padding: Whether black pixels have the padding id 0, as in the Long Range Arena
             code; for symbols.
+        scan: Order in which pixels are read: rows, columns, snake, hilbert or bit_reversal.
         permuted: Whether one fixed permutation is applied to the pixels of every image.
-        permutation_seed: Seed of the permutation of `permuted`.
-        max_length: Number of pixels that a model reads of each image, from the first; null: all.
-        validation_fraction: Share of the training images, from the end, for validation.
+        permutation: Which one: random or bit_reversal.
+        permutation_seed: Seed of the random permutation of `permuted`.
+        max_length: Number of tokens that a model reads of each image, from the first; null: all.
+        validation_fraction: Share of the training images for validation: the last ones, or, with
+            colour=rgb, a random draw.
         objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
         masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 50 %.
@@ -134,11 +156,14 @@ class Pixels(GrayTask):
         source: PixelSource = PixelSource.files,
         path: str | None = None,
         partial: bool = False,
+        colour: Colour = Colour.gray,
         encoding: Encoding = Encoding.symbols,
         mean: float | None = None,
         deviation: float | None = None,
         black_is_padding: bool = False,
+        scan: Scan = Scan.rows,
         permuted: bool = False,
+        permutation: Shuffle = Shuffle.random,
         permutation_seed: int = 0,
         max_length: int | None = None,
         validation_fraction: float = 0.1,
@@ -147,12 +172,36 @@ class Pixels(GrayTask):
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
         self.facts, self.source = DATASETS[dataset], source
-        pixels = self.facts.side**2
-        if max_length is not None and not 1 <= max_length <= pixels:
+        self.rgb = colour is Colour.rgb
+        if self.rgb and (self.facts.task != "image" or black_is_padding):
             raise ValueError(
-                f"task.max_length: got {max_length}; wanted 1 to {pixels}, the pixels of an image, "
+                "task.colour=rgb needs task.dataset=cifar10, whose images have colours, and "
+                f"task.black_is_padding=false: got dataset={dataset}, "
+                f"black_is_padding={str(black_is_padding).lower()}; set task.colour=gray"
+            )
+        whole = self.facts.side**2
+        if self.rgb and encoding is Encoding.scalars:
+            self.channels = 3
+        elif self.rgb:
+            whole *= 3
+        if max_length is not None and not 1 <= max_length <= whole:
+            raise ValueError(
+                f"task.max_length: got {max_length}; wanted 1 to {whole}, the tokens of an image, "
                 "or null for all of them"
             )
+        if permuted and scan is not Scan.rows:
+            raise ValueError(
+                f"task.permuted=true replaces the scan of an image: got task.scan={scan}; set "
+                "task.scan=rows or task.permuted=false"
+            )
+        if permutation is not Shuffle.random and (permutation_seed or not permuted):
+            raise ValueError(
+                f"task.permutation={permutation} needs task.permuted=true and draws nothing: got "
+                f"permuted={str(permuted).lower()}, permutation_seed={permutation_seed}; set "
+                "task.permutation=random, or task.permuted=true and task.permutation_seed=0"
+            )
+        self.scan, self.shuffle = scan, permutation
+        scan_order(scan, self.facts.side)  # refuses a curve that does not fit
         if not 0 < validation_fraction < 1:
             raise ValueError(
                 f"task.validation_fraction must lie in (0, 1): got {validation_fraction}"
@@ -167,9 +216,12 @@ class Pixels(GrayTask):
             deviation=self.facts.deviation if deviation is None else deviation,
             black_is_padding=black_is_padding,
         )
+        if self.rgb:
+            self.mean = RGB_MEAN if mean is None else mean
+            self.deviation = RGB_DEVIATION if deviation is None else deviation
         self.permuted, self.permutation_seed = permuted, permutation_seed
         self.validation_fraction = validation_fraction
-        self.max_length = pixels if max_length is None else max_length
+        self.max_length = whole if max_length is None else max_length
         self.answer(objective, masked_share, masked_replacement)
 
     @cached_property
@@ -184,6 +236,7 @@ class Pixels(GrayTask):
             max_length=self.max_length,
             padded=self.black_is_padding,
             scalars=self.scalars,
+            channels=self.channels,
             metric="accuracy",
             source=self._source_name(),
             data_hash=self.content_hash(self._identity),
@@ -195,7 +248,13 @@ class Pixels(GrayTask):
         """Return the source as rows print it, with the name of the public data set."""
         name = next(str(dataset) for dataset, facts in DATASETS.items() if facts is self.facts)
         public = name if self.source is PixelSource.files else f"{name} (datasets)"
-        return source_name(self.source, self.path, partial=self.partial, public=public)
+        marks = [mark for mark, holds in (
+            ("rgb", self.rgb),
+            (f"scan={self.scan}", self.scan is not Scan.rows),
+            (f"permutation={self.shuffle}", self.shuffle is not Shuffle.random),
+        ) if holds]  # fmt: skip
+        name_of_data = source_name(self.source, self.path, partial=self.partial, public=public)
+        return ", ".join((name_of_data, *marks))
 
     def _identity(self) -> str:
         """Return the hash of everything that decides the prepared data."""
@@ -207,6 +266,12 @@ class Pixels(GrayTask):
         }
         if self.permuted:
             facts["permutation_seed"] = self.permutation_seed
+        if self.shuffle is not Shuffle.random:
+            facts["permutation"] = self.shuffle
+        if self.scan is not Scan.rows:
+            facts["scan"] = self.scan
+        if self.rgb:
+            facts["colour"] = Colour.rgb
         if self.partial:
             facts["partial"] = True
         if self.path is not None:
@@ -243,8 +308,9 @@ class Pixels(GrayTask):
 
     @property
     def shows_whole_pictures(self) -> bool:
-        """Whether a model reads every pixel of a picture, row by row."""
-        return not self.permuted and self.max_length == self.facts.side**2
+        """Whether a model reads every pixel of a gray picture, row by row."""
+        by_rows = not self.permuted and self.scan is Scan.rows
+        return by_rows and not self.rgb and self.max_length == self.facts.side**2
 
     def copies_allowed(self, first: str, second: str) -> float:
         """Return the share of images that two splits may have in common; CIFAR-10 repeats a few."""
@@ -252,15 +318,18 @@ class Pixels(GrayTask):
         return 0.01
 
     def make(self) -> None:
-        """Read the images, split them, and store their gray levels."""
+        """Read the images, split them, and store their levels."""
         by_split = self._read_images()
         if self.source is not PixelSource.sample:
             self._check_sizes(by_split)
         pictures, labels = by_split["train"]
-        validation = self._validation_size(len(labels))
+        order = np.arange(len(labels))
+        if self.rgb:
+            order = permutation(Draw.split, VALIDATION_SEED, len(labels))
+        train, validation = np.split(order, [len(order) - self._validation_size(len(order))])
         splits = {
-            "train": self._rows(pictures[:-validation], labels[:-validation]),
-            "validation": self._rows(pictures[-validation:], labels[-validation:]),
+            "train": self._rows(pictures[train], labels[train]),
+            "validation": self._rows(pictures[validation], labels[validation]),
             "test": self._rows(*by_split["test"]),
         }
         self.write(splits, vocabulary=GRAY_LEVELS, licence=self.facts.licence)
@@ -277,38 +346,44 @@ class Pixels(GrayTask):
             )
 
     def _rows(self, pictures: np.ndarray, labels: np.ndarray) -> RaggedRows:
-        """Return pictures [n, s, s] as stored sequences of pixels, permuted if the task says so."""
-        rows = pictures.reshape(len(pictures), -1)
-        if self.permuted:
-            rows = rows[:, self.permutation()]
-        return rows_of(rows, labels)
+        """Return pictures [n, s, s, …] as stored sequences of pixels, in the order of the task."""
+        rows = pictures.reshape(len(pictures), self.facts.side**2, -1)
+        return rows_of(rows[:, self.permutation()], labels)
 
     def permutation(self) -> np.ndarray:
         """Return the number of the pixel at each position."""
-        return permutation(Draw.split, self.permutation_seed, self.facts.side**2)
+        if self.permuted and self.shuffle is Shuffle.random:
+            return permutation(Draw.split, self.permutation_seed, self.facts.side**2)
+        return scan_order(Scan.bit_reversal if self.permuted else self.scan, self.facts.side)
 
     def _read_images(self) -> dict[str, Images]:
         """Return the images of train and test from the source."""
         if self.source is PixelSource.sample:
-            return sample_images(self.facts.side)
+            return sample_images(self.facts.side, rgb=self.rgb)
+        colours = {"rgb": True} if self.rgb else {}
         if self.source is PixelSource.datasets:
-            return images.read_datasets(self.facts.hub, self.path)
-        return self.facts.read(self.path)
+            return images.read_datasets(self.facts.hub, self.path, **colours)
+        return self.facts.read(self.path, **colours)
 
     def levels(self, row: np.ndarray) -> np.ndarray:
-        """Return the picture of a stored row, without the permutation; missing pixels are black."""
-        picture = np.zeros(self.facts.side**2, np.uint8)
-        order = self.permutation() if self.permuted else np.arange(len(picture))
-        picture[order[: len(row)]] = row
-        return picture.reshape(self.facts.side, -1)
+        """Return the gray picture of a stored row, by rows; missing pixels are black."""
+        side, colours = self.facts.side, 3 if self.rgb else 1
+        flat, picture = np.zeros((2, side**2 * colours), np.uint8)
+        flat[: len(row)] = row
+        picture.reshape(side**2, colours)[self.permutation()] = flat.reshape(-1, colours)
+        pixels: np.ndarray = picture.reshape(side, side, colours)
+        return images.gray(pixels[None])[0] if self.rgb else pixels[..., 0]
 
     def class_name(self, target: int) -> str:
         """Return the name of the class `target`."""
         return images.CIFAR_NAMES[target] if self.facts.task == "image" else f"digit {target}"
 
 
-def sample_images(side: int) -> dict[str, Images]:
-    """Return synthetic images of noise with a bright bar, at a position that shows the class."""
+def sample_images(side: int, *, rgb: bool = False) -> dict[str, Images]:
+    """Return synthetic images of noise with a bright bar, at a position that shows the class.
+
+    With `rgb`, the bar is orange.
+    """
     splits = {}
     for seed, (split, number) in enumerate(SAMPLE_SIZES.items()):
         # 8 pixels from each 64-bit word; a quarter of a byte is a dark level of noise.
@@ -318,5 +393,7 @@ def sample_images(side: int) -> dict[str, Images]:
         for picture, label in zip(pictures, labels, strict=True):
             bar = 2 + (side - 4) * int(label) // images.CLASSES
             picture[bar : bar + 2] += 160
+        if rgb:
+            pictures = pictures[..., None] // np.array([1, 2, 4], np.uint8)
         splits[split] = pictures, labels
     return splits

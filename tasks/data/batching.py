@@ -7,7 +7,7 @@ planned before its first batch, in milliseconds, so a resumed run takes the rest
 from enum import IntEnum, StrEnum, auto
 
 import numpy as np
-from jaxtyping import Int, Int64, Shaped, UInt64
+from jaxtyping import Float32, Int, Int64, Shaped, UInt64
 
 from lra.tasks.data.storage import RaggedRows
 from lra.tasks.task import Batch
@@ -173,7 +173,7 @@ def collate(
         split: The stored examples.
         rows: Numbers of the examples in the batch.
         max_length: Most tokens of a row; longer sequences are cut.
-        shift: Added to every stored token; 1 turns bytes into ids.
+        shift: Added to every stored token that is no real number; 1 turns bytes into ids.
         padded_length: Number of tokens to which rows are padded; None: those of the longest row.
         words: A random word for each sequence, which decides where the piece of a longer sequence
             begins; None: at the start.
@@ -196,12 +196,15 @@ def collate(
         for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
             narrow[row, :length] = flat[start : start + length]
     keep = None if full else np.arange(longest) < lengths[:, None]
-    tokens: Int64[np.ndarray, "b l"] = np.add(
-        narrow, shift if keep is None else shift * keep, dtype=np.int64
-    )
+    tokens: Int64[np.ndarray, "b l"] | Float32[np.ndarray, "b l"]
+    if flat.dtype == np.float32:
+        tokens = narrow
+    else:
+        tokens = np.add(narrow, shift if keep is None else shift * keep, dtype=np.int64)
+    real = split.targets.dtype == np.float32
     return Batch(
         tokens=torch.from_numpy(tokens).view(-1, parts, longest),
-        target=torch.from_numpy(split.targets[rows].astype(np.int64)),
+        target=torch.from_numpy(split.targets[rows].astype(np.float32 if real else np.int64)),
         index=torch.from_numpy(rows.astype(np.int64)),
         keep=None if keep is None else torch.from_numpy(keep).view(-1, parts, longest),
     )

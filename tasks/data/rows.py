@@ -7,6 +7,7 @@ from jaxtyping import Int
 
 from lra.tasks.data.batching import Draw, Piece, collate, plan_epoch
 from lra.tasks.data.masking import words_of
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.data.stored_task import StoredTask
 from lra.tasks.task import Batch
 
@@ -19,6 +20,8 @@ class RowsTask(StoredTask):
     """Number of training batches whose examples are sorted by length together; None: no sorting."""
     shift: int = 0
     """Added to every stored token."""
+    channels: int = 1
+    """Stored numbers of a token; from 2 on, tokens have a last axis of this size."""
     padded_length: int | None = None
     """Number of tokens to which rows are padded; None: those of the longest row of each batch."""
     cut: Piece = Piece.first
@@ -30,8 +33,7 @@ class RowsTask(StoredTask):
 
     def lengths(self, split: str) -> Int[np.ndarray, " n"]:
         """Return the number of tokens in the longest sequence of every example of `split`."""
-        sizes: np.ndarray = np.minimum(self.split(split).lengths, self.max_length)
-        return sizes
+        return self._lengths(self.split(split))
 
     def batches(
         self,
@@ -50,7 +52,7 @@ class RowsTask(StoredTask):
         """
         data = self.split(split)
         plan = plan_epoch(
-            np.minimum(data.lengths, self.max_length),
+            self._lengths(data),
             train=split == "train",
             batch_size=batch_size,
             seed=seed,
@@ -75,12 +77,21 @@ class RowsTask(StoredTask):
             batch = collate(
                 data,
                 rows,
-                max_length=self.max_length,
+                max_length=self.max_length * self.channels,
                 shift=self.shift,
                 padded_length=self.padded_length,
                 words=words,
             )
+            if self.channels > 1:
+                batch = batch._replace(
+                    tokens=batch.tokens.reshape(*batch.tokens.shape[:2], -1, self.channels)
+                )
             yield self.visible_batch(batch, seed)
+
+    def _lengths(self, data: RaggedRows) -> Int[np.ndarray, " n"]:
+        """Return the number of tokens that a model reads of each example."""
+        lengths: np.ndarray = np.minimum(data.lengths // self.channels, self.max_length)
+        return lengths
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return a batch of stored tokens as the model reads it; here unchanged.

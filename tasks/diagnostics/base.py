@@ -39,7 +39,7 @@ from lra.tasks.diagnostics.draws import (
     distinct as distinct,  # noqa: PLC0414
     first_seen,
     rows_at_once,
-    varied,
+    rows_of_lengths,
 )
 from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
 from lra.tasks.tensors import Tensor, torch
@@ -76,7 +76,7 @@ class DiagnosticTask(RowsTask):
     version: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     """Every length must be a multiple of this."""
-    kind: ClassVar[Kind] = Kind.language_modelling
+    task_kind: ClassVar[Kind] = Kind.language_modelling
     """What a model predicts."""
     padded: ClassVar[bool] = False
     """Whether rows of one `length` may have fewer tokens (`Rows.sizes`)."""
@@ -257,7 +257,7 @@ class DiagnosticTask(RowsTask):
         return TaskSpec(
             name=self.name,
             version=self.version,
-            kind=self.kind,
+            kind=self.task_kind,
             vocabulary=self.vocabulary + self.shift,
             classes=self.vocabulary + self.shift,
             max_length=self.max_length,
@@ -415,7 +415,7 @@ class DiagnosticTask(RowsTask):
             words = random_words(draw, stream, rows * per_row).reshape(rows, per_row)
             return self.drawn_for(split, words, lengths[0])
         words = random_words(draw, stream, rows * (1 + per_row)).reshape(rows, 1 + per_row)
-        return varied(words, np.array(lengths), self.words, partial(self.drawn_for, split))
+        return rows_of_lengths(words, np.array(lengths), self.words, partial(self.drawn_for, split))
 
     def _unseen(
         self, rows: Rows, lengths: list[int], hashes_by_length: dict[int, set[int]], most: int

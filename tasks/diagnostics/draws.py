@@ -80,7 +80,7 @@ def first_seen(
     return np.array(new_rows, np.int64)
 
 
-def varied(
+def rows_of_lengths(
     words: UInt64[np.ndarray, "n w"],
     lengths: Int[np.ndarray, " c"],
     needs: Callable[[int], int],

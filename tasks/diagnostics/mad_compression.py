@@ -25,7 +25,7 @@ class MadCompression(DiagnosticTask):
     """Compression: reconstruct each token of the row from one vector."""
 
     name: ClassVar[str] = "mad_compression"
-    kind: ClassVar[Kind] = Kind.reconstruction
+    task_kind: ClassVar[Kind] = Kind.reconstruction
     scores: ClassVar[frozenset[str]] = frozenset({"macro_accuracy"})
 
     length: int = 32

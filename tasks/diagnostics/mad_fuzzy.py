@@ -73,22 +73,24 @@ class MadFuzzy(DiagnosticTask):
     def token_text(self, token: int) -> str:
         """Return k1, k2, … in keys, v1, v2, … in values, and _ for padding."""
         text = f"k{token + 1}" if token < self.keys else f"v{token - self.keys + 1}"
-        return text if token < self.vocabulary - 1 else "_"
+        return "_" if token == self.vocabulary - 1 else text
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines of all diagnostics, and the last value, on `split`."""
 
         def last_value(tokens: np.ndarray) -> np.ndarray:
             """Return the token of the value before, at the same place in it or the last one."""
-            place = np.arange(tokens.shape[1])
+            rows, place = np.arange(len(tokens))[:, None], np.arange(tokens.shape[1])
             is_value = (tokens >= self.keys) & (tokens < self.vocabulary - 1)
-            start = last_where(is_value & np.pad(~is_value[:, :-1], ((0, 0), (1, 0))))
+            is_first = is_value & np.pad(~is_value[:, :-1], ((0, 0), (1, 0)))
+            start, end = last_where(is_first), last_where(is_value)
+            # Inside a value, its next token is asked, and the value before ends at its key.
             here = np.where(is_value, place + 1 - start, 0)
             before = np.where(is_value, np.maximum(start - 1, 0), place)
-            first, last = (
-                np.take_along_axis(x, before, axis=1) for x in (start, last_where(is_value))
-            )
-            return np.take_along_axis(tokens, np.minimum(first + here, last), axis=1)
+            token: np.ndarray = tokens[
+                rows, np.minimum(start[rows, before] + here, end[rows, before])
+            ]
+            return token
 
         return [
             *super().baselines(split),
@@ -114,11 +116,11 @@ def triples(words: UInt64[np.ndarray, "*n 3"], of: int) -> Int[np.ndarray, "*n 3
 def fuzzy_rows(
     words: UInt64[np.ndarray, "n w"], length: int, vocabulary: int, shortest: int
 ) -> Rows:
-    """Return rows whose keys have `shortest` to 3 tokens; pair 0, of the end, follows `put` ones."""
+    """Return rows whose keys have `shortest` to 3 tokens; pair 0 of a row is that of its end."""
     number, keys, part = len(words), (vocabulary - 1) // 2, np.arange(MOST)
     of_pair = words[:, 1:].reshape(number, -1, 8)
     key, value = triples(of_pair[..., 2:5], keys), triples(of_pair[..., 5:], vocabulary - 1 - keys)
-    # Absent tokens are -1; the first pair with a key decides its value.
+    # Absent tokens are -1. The first pair with a key decides its value.
     key = np.where(part < shortest + below(of_pair[..., :1], MOST + 1 - shortest), key, -1)
     value = np.where(part < 1 + below(of_pair[..., 1:2], MOST), value + keys, -1)
     rows = np.arange(number)[:, None]
@@ -131,6 +133,7 @@ def fuzzy_rows(
     start = size[:, 1:].cumsum(axis=1) - size[:, 1:]
     place = (words[:, :1] % (length - 2 * end).astype(np.uint64)).astype(np.int64)
     put = np.minimum((start < place).sum(1), (start < limit).sum(1) - 1)[:, None]
+    # `put` pairs come before that of the end, unless they include it.
     slot = np.arange(code.shape[1])
     included = ((first == 0) & (slot > 0) & (slot <= put)).any(axis=1, keepdims=True)
     put = np.where(included, slot[-1], put)

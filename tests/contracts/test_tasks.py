@@ -11,8 +11,9 @@ from lra.tasks.classification.gray import Encoding
 from lra.tasks.classification.listops.task import ListOps, ListOpsSource
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
-from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
+from lra.tasks.classification.pixels import Colour, Dataset, Pixels, PixelSource
 from lra.tasks.classification.retrieval import Retrieval, RetrievalSource
+from lra.tasks.classification.spoken_digits import DigitSource, SpokenDigits
 from lra.tasks.classification.table import TableTask
 from lra.tasks.classification.text import Text, TextSource, Validation
 from lra.tasks.contract import check_task
@@ -82,6 +83,10 @@ SHIPPED = {
     "retrieval-sample": lambda: Retrieval(source=RetrievalSource.sample),
     "image-sample": lambda: Pixels(source=PixelSource.sample),
     "image-scalars": lambda: Pixels(source=PixelSource.sample, encoding=Encoding.scalars),
+    "image-rgb": lambda: Pixels(
+        source=PixelSource.sample, colour=Colour.rgb, encoding=Encoding.scalars
+    ),
+    "spoken-digits": lambda: SpokenDigits(source=DigitSource.sample, max_length=1024),
     "image-black": lambda: Pixels(source=PixelSource.sample, black_is_padding=True),
     "mnist-permuted": lambda: Pixels(
         source=PixelSource.sample, dataset=Dataset.mnist, permuted=True, max_length=300

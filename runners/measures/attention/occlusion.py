@@ -38,7 +38,7 @@ def draw_queries(
     positions of each row (or all, if there are fewer) that count in the loss, without replacement.
     """
     tokens, rows = batch.tokens, batch.tokens.flatten(0, 1)
-    real = torch.ones_like(rows, dtype=torch.bool)
+    real = torch.ones(rows.shape[:2], dtype=torch.bool)
     if batch.keep is not None:
         real = batch.keep.flatten(0, 1)
     if not model.per_token and model.config.pooling in READ_FIRST:
@@ -60,7 +60,7 @@ def draw_queries(
         # A CLS vector moves all tokens by one; -1 marks positions that are not eligible.
         positions, counts = largest.indices + model.has_cls, largest.values >= 0
     real_tokens = rows[real]
-    picks = torch.randint(len(real_tokens), (tokens.numel(),), generator=generator)
+    picks = torch.randint(len(real_tokens), (real.numel(),), generator=generator)
     noise = real_tokens[picks].view_as(tokens)
     keep = None if batch.keep is None else batch.keep.to(device)
     return QueriedBatch(
@@ -92,14 +92,16 @@ def hidden_answers(model: Backbone, queried: QueriedBatch, distance: int) -> Int
 
     The model runs once for each of the n queries. Padding stays padding, and no token moves.
     """
-    position = torch.arange(queried.tokens.shape[-1], device=queried.tokens.device) + model.has_cls
-    shape = queried.tokens.shape
+    position = torch.arange(queried.tokens.shape[2], device=queried.tokens.device) + model.has_cls
+    shape = queried.tokens.shape[:3]
     parts = []
     for number in range(queried.queries.shape[1]):
         query = queried.queries[:, number, None]
         far = ((position - query).abs() > distance).view(shape)  # from [r, l] to [b, p, l]
         if queried.keep is not None:
             far = far & queried.keep
+        if queried.tokens.ndim > far.ndim:  # all channels of a token
+            far = far[..., None]
         visible = queried._replace(
             tokens=torch.where(far, queried.noise, queried.tokens), queries=query
         )

@@ -65,7 +65,7 @@ def pass_batch(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> Pa
         for layer, call in calls.items()
     }
     tokens = None if model.facts.scalars else batch.tokens.flatten(0, 1)
-    length, keep = batch.tokens.shape[-1] + model.has_cls, layouts[0].keep
+    length, keep = batch.tokens.shape[2] + model.has_cls, layouts[0].keep
     if tokens is not None and model.has_cls:
         tokens = torch.cat((tokens.new_full((len(tokens), 1), -1), tokens), dim=1)
     count = batch.tokens.flatten(0, 1).shape[0]

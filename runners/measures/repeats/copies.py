@@ -247,7 +247,7 @@ def segment_losses(
         hardware: The device, and the number format of computations.
     """
     device = torch.device(str(hardware.device))
-    model, means = model.to(device).eval(), []
+    model, means = model.to(device).eval(), list[Tensor]()
     begin = np.full((len(first), int(task.begin is not None)), task.begin or 0)
     rows = torch.from_numpy(np.concatenate((begin, first, follows), 1).astype(np.int64))
     with torch.inference_mode(), autocast(hardware):

@@ -40,7 +40,8 @@ def by_place(empty: int) -> Guess:
     def guess(tokens: np.ndarray) -> np.ndarray:
         asked = tokens == empty
         place, number = asked.cumsum(1) - 1, asked.sum(1, keepdims=True)
-        return SORTED * (2 * place + 1) // (2 * np.maximum(number, 1))
+        symbols: np.ndarray = SORTED * (2 * place + 1) // (2 * np.maximum(number, 1))
+        return symbols
 
     return guess
 

@@ -40,7 +40,8 @@ def modular(words: UInt64[np.ndarray, "n l"], length: int) -> Pairs:
     tokens = below(words, MODULUS)
     tokens[:, 1::2] = MODULUS + below(words[:, 1::2], 3)
     # The value so far is total + sign * product: the product ends at the next + or -.
-    total, sign, product = np.zeros(len(words), np.int64), 1, tokens[:, 0]
+    sign, product = np.ones(len(words), np.int64), tokens[:, 0]
+    total = np.zeros_like(sign)
     for place in range(1, length, 2):
         operator, digit = tokens[:, place], tokens[:, place + 1]
         times = operator == TIMES

@@ -197,6 +197,12 @@ def test_a_trial_with_a_score_on_test_is_refused() -> None:
         _read_result("k-f", [*rows, row("accuracy", 0.9, "test")], "accuracy", wanted=False)
 
 
+def test_a_trial_without_accuracy_is_judged_by_its_error() -> None:
+    rows = [row("mse", 0.2, "validation")]
+    found = _read_result("k-f", rows, "accuracy", wanted=False)
+    assert (found.score, found.loss, found.metric, found.better) == (0.2, 0.2, "mse", "lower")
+
+
 def test_what_rows_say_of_a_trial() -> None:
     rows = [row("loss", 1.0, "validation")]
     assert _read_result("k-f", rows, "perplexity", wanted=False)[3:7] == (1.0, 1.0, "loss", "lower")

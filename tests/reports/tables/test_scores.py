@@ -9,7 +9,15 @@ from lra.reports.rows import prepare
 from lra.reports.style import Captions, TableStyle
 from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.ranking import UNRANKED
-from lra.reports.tables.scores import BASELINES, EQUAL, LANGUAGE, ORACLES, accuracy_table, splits
+from lra.reports.tables.scores import (
+    BASELINES,
+    EQUAL,
+    LANGUAGE,
+    ORACLES,
+    accuracy_table,
+    score_tables,
+    splits,
+)  # fmt: skip
 from lra.reports.tables.table import Entry, Table, to_csv, to_markdown
 from lra.sweep.model_names import with_backbones
 from tests.reports.conftest import accuracy, failed, frame, row
@@ -122,6 +130,33 @@ def test_sources_and_versions_never_share_a_column(make: SimpleNamespace) -> Non
         "generated, version 2, length 512",
     ]
     assert [e.value for e in found.rows[0].entries] == [0.5, 0.3, 0.9, 0.6]
+
+
+def test_errors_have_a_table_in_which_less_is_better(make: SimpleNamespace) -> None:
+    place = {"task": "adding", "labels": TEST}
+    rows = prepare(
+        make.frame(
+            *(
+                make.row(
+                    "mse",
+                    value + seed / 1e4,
+                    model=model,
+                    seed=seed,
+                    cell=f"{model}{seed}",
+                    **place,
+                )
+                for model, value in (("linear", 0.16), ("softmax", 0.01))
+                for seed in range(3)
+            ),
+            make.row("mse", 0.0833, model="baseline/second_marker", runner="certify", **place),
+        )
+    )
+    assert splits(rows) == ["test"]
+    ((metric, found),) = score_tables(rows)
+    assert (metric, found.title) == ("mse", "Mean squared error on the test split")
+    entries = {line.title: line.entries[0].text for line in found.rows}
+    assert entries["softmax"].startswith("0.0101")
+    assert found.rows[-1].section == BASELINES
 
 
 def test_several_scores_of_one_cell_are_no_score_of_its_model(make: SimpleNamespace) -> None:

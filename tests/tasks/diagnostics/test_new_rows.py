@@ -10,7 +10,7 @@ from small_diagnostics import TASKS
 from lra.tasks.contract import check_task, fingerprint
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import EPOCH, NOT_ASKED, Loss
-from lra.tasks.diagnostics.draws import varied
+from lra.tasks.diagnostics.draws import rows_of_lengths
 from lra.tasks.diagnostics.duplicate import Duplicate
 from lra.tasks.diagnostics.induction import Induction
 from lra.tasks.diagnostics.mqar import MQAR
@@ -77,7 +77,7 @@ def test_hits_are_counted_by_length():
 def test_lengths_are_equally_frequent_and_of_their_rows():
     words = random_words(Draw.diagnostic, 1, 6000 * 31).reshape(6000, 31)
     task = Induction(symbols=5, length=30)
-    rows = varied(words, np.array([4, 17, 30]), task.words, task.drawn)
+    rows = rows_of_lengths(words, np.array([4, 17, 30]), task.words, task.drawn)
     assert np.abs(np.bincount(rows.sizes)[[4, 17, 30]] / 2000 - 1).max() < 0.1
     here = rows.sizes == 17
     alone = task.drawn(words[here, 1:18], 17)
