@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -30,6 +31,8 @@ def type_phrase(kind: Any) -> str:
         return f"list of {_pluralise(type_phrase(inner[0]))}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "choice"
+    if is_dataclass(kind):
+        return "mapping"
     return WORDS.get(kind) or str(getattr(kind, "__name__", kind))
 
 
