@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.sections.section import Looks, PagesPart
-from lra.reports.tables.places import by_place, place_facts
+from lra.reports.tables.places import by_place, place_words
 from lra.reports.tables.scores import TASK
 
 LENGTH_AND_DEPTH = "length_and_depth"
@@ -42,7 +42,10 @@ def depth_maps(data: pd.DataFrame) -> Iterator[PagesPart]:
 def draw_maps(data: pd.DataFrame, looks: Looks) -> Figure:
     """Return the figure of one page."""
     del looks
-    places = {place_facts(place): part for place, part in by_place(data)}
+    places = {}
+    for place, part in by_place(data):
+        task, facts = place_words(TASK, place, untold=("task_version", "length"))
+        places[f"{task} ({facts})"] = part
     parts = [
         ((str(name), facts if len(places) > 1 else ""), part)
         for facts, here in places.items()
@@ -65,6 +68,7 @@ def _draw_map(axes: Axes, part: pd.DataFrame) -> None:
     axes.set_xlabel("length")
     axes.set_ylabel("depth (%)")
     axes.grid(visible=False)
+    axes.minorticks_off()
     for row, line in enumerate(grid.to_numpy(float)):
         for column, value in enumerate(line):
             if not np.isnan(value):  # a part without sequences has no number

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lra.reports.figures.lines import LineDrawing
+from lra.reports.figures.ticks import length_axis, step_axis
 from lra.reports.sections.depth_maps import LENGTH_AND_DEPTH, depth_maps
 from lra.reports.sections.section import PagesPart, Part, TablePart
 from lra.reports.tables.marks import missing_entry
@@ -169,7 +170,8 @@ def score_groups(rows: pd.DataFrame) -> Iterator[Part]:
             continue
         means = drawn.groupby([*PLACE, "model", "part"], dropna=False, sort=False)["value"]
         points = means.agg(value="mean", low="min", high="max").reset_index()
-        figure = replace(group_figure, across=str(group), title=heading)
+        scale = length_axis if (drawn["part"].astype(int) > 0).all() else step_axis
+        figure = replace(group_figure, across=str(group), title=heading, scale=scale)
         yield PagesPart(
             f"accuracy-by-{group}", heading, f"accuracy of test sequences against {group}",
             figure, panel=PLACE, along="at",

@@ -111,6 +111,6 @@ def counts_by_rank(room: int, alpha: float) -> Int[np.ndarray, " r"]:
     """
     number = room // (LETTERS + 1)
     shares = np.arange(1, room // BYTES_PER_WORD + 1) ** -float(alpha)
-    counts: np.ndarray = (number * shares / shares.sum()).astype(np.int64)
+    counts: Int[np.ndarray, " r"] = (number * shares / shares.sum()).astype(np.int64)
     counts[:1] += number - counts.sum()
     return counts

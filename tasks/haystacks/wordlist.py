@@ -1,12 +1,12 @@
 """Plain words for generated sentences. People and rooms differ in their first letters."""
 
 
-def listed_words(text: str) -> list[str]:
+def word_list(text: str) -> list[str]:
     """Return the words of a text."""
     return text.split()
 
 
-ADJECTIVES = listed_words(
+ADJECTIVES = word_list(
     """
 able amber ample azure bare bitter blue blunt bold brave brief bright brisk broad brown calm cheap
 chief civil clean clear close cold cool coral crisp cruel curly damp dark dear deep dense dim dizzy
@@ -16,7 +16,7 @@ hot huge humble icy idle ivory jolly keen kind large late lazy lean level light 
 long loose loud low loyal lucky
     """
 )
-NOUNS = listed_words(
+NOUNS = word_list(
     """
 acorn anchor anvil apron arch arrow badge banner barn barrel basin beacon bell bench blade board
 boat bonnet bottle bowl branch brick bridge broom brush bucket button cabin cable camel candle
@@ -29,7 +29,7 @@ hill honey hook horn island jacket jewel kettle kite ladder lantern
 PEOPLE = ["Anna", "Boris", "Clara", "David", "Emma", "Frank"]
 ROOMS = ["attic", "bedroom", "cellar", "dairy", "entry", "forge"]
 THINGS = ["apple", "basket", "candle", "dish", "envelope", "fiddle", "glove", "hammer"]
-FIRST_NAMES = listed_words(
+FIRST_NAMES = word_list(
     """
 Ada Albert Alice Amy Andrew Arthur Beth Brian Carl Carol Cecil Chloe Colin Cora Daisy Daniel Diana
 Donald Dora Dylan Edgar Edith Edwin Eliza Ellen Elmer Enid Ernest Esther Eva Felix Flora Fred Gail
@@ -37,7 +37,7 @@ George Gloria Grace Harold Harry Hazel Helen Henry Hilda Hugh Ida Iris Isaac Iva
 Jean Joan John Josie Joyce Julia Karen Keith Kevin Laura Leah Leo Lewis
     """
 )
-LAST_NAMES = listed_words(
+LAST_NAMES = word_list(
     """
 Abbott Adams Archer Baker Barnes Bell Berry Bishop Black Booth Brooks Brown Butler Carter Chapman
 Clark Cole Collins Cook Cooper Cox Cross Dawson Day Dean Dixon Drake Elliot Ellis Evans Fisher Ford

@@ -68,3 +68,11 @@ def test_a_table_for_each_group_and_a_figure_of_numbers(make):
 def test_trainings_without_groups_have_no_part(make):
     row = make.row("accuracy", 0.9, **FACTS, model="gla", labels={"split": "test"})
     assert [*score_groups(prepare(make.frame(row)))] == []
+
+
+def test_parts_from_zero_on_have_a_linear_axis(make):
+    rows = rows_of(make, "gla", {0: 1.0, 10: 0.5, 90: 0.25}, group="depth")
+    _, figure = score_groups(prepare(make.frame(*rows)))
+    (axes,) = figure.draw(figure.data, looks(["gla"])).axes
+    assert axes.get_xscale() == "linear"
+    assert axes.lines[0].get_xdata().tolist() == [0, 10, 90]
