@@ -10,7 +10,7 @@ import logging
 from enum import StrEnum, auto
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Integer, UInt8
 
 from lra.tasks.errors import BadData
 
@@ -87,11 +87,11 @@ class BaseReader:
         return said
 
 
-def reverse_complement(ids: UInt8[np.ndarray, " l"]) -> UInt8[np.ndarray, " l"]:
+def reverse_complement(ids: Integer[np.ndarray, " l"]) -> UInt8[np.ndarray, " l"]:
     """Return the other strand of a sequence, which is read in the opposite direction."""
     return COMPLEMENT[ids[::-1]]
 
 
-def to_letters(ids: UInt8[np.ndarray, " l"]) -> str:
+def to_letters(ids: Integer[np.ndarray, " l"]) -> str:
     """Return stored numbers as letters."""
     return "".join(LETTERS[i] for i in ids.tolist())

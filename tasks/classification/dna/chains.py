@@ -10,7 +10,7 @@ the chains. Its accuracy is the ceiling of the task.
 """
 
 import numpy as np
-from jaxtyping import Float64, Int, UInt8
+from jaxtyping import Float64, Integer
 
 from lra.tasks.classification.dna.files import DnaRow
 from lra.tasks.data.batching import Draw, random_words
@@ -52,7 +52,7 @@ def sample_rows(split: str, width: int | None) -> list[DnaRow]:
     ]
 
 
-def best_answer(row: Int[np.ndarray, " l"] | UInt8[np.ndarray, " l"]) -> int:
+def best_answer(row: Integer[np.ndarray, " l"]) -> int:
     """Return the class under whose chain a sequence is most probable, the first one if equal."""
     number = max(0, len(row) - ORDER)
     runs = tuple(row[start : start + number] for start in range(ORDER + 1))
