@@ -26,12 +26,12 @@ COMPLEMENT = np.array([3, 2, 1, 0, 4, 8, 7, 6, 5, 9], np.uint8)
 PLAIN = b"ACGTUN"
 
 
-class Case(StrEnum):
+class LetterCase(StrEnum):
     """Treatment of lower case, by which genomes mark repeats (soft-masking)."""
 
     fold = auto()
     """Lower case counts as upper case."""
-    keep = auto()  # type: ignore[assignment]
+    keep = auto()
     """Letters of lower case have separate numbers."""
 
 
@@ -42,13 +42,13 @@ class BaseReader:
         case: Treatment of lower case.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: LetterCase) -> None:
         upper = np.full(256, UNKNOWN, np.uint8)
         for number, letter in enumerate(b"ACGT"):
             upper[letter] = number
         upper[ord("U")] = upper[ord("T")]
         for letter in range(ord("a"), ord("z") + 1):
-            upper[letter] = upper[letter - 32] + BASES * (case is Case.keep)
+            upper[letter] = upper[letter - 32] + BASES * (case is LetterCase.keep)
         self.table, self.replaced, self.read = upper.tobytes(), 0, 0
 
     def ids(self, letters: bytes, where: str) -> UInt8[np.ndarray, " l"]:
@@ -89,7 +89,8 @@ class BaseReader:
 
 def reverse_complement(ids: Integer[np.ndarray, " l"]) -> UInt8[np.ndarray, " l"]:
     """Return the other strand of a sequence, which is read in the opposite direction."""
-    return COMPLEMENT[ids[::-1]]
+    other: np.ndarray = COMPLEMENT[ids[::-1]]
+    return other
 
 
 def to_letters(ids: Integer[np.ndarray, " l"]) -> str:

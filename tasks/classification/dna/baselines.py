@@ -50,7 +50,8 @@ def run_answers(
     scores = np.tile(np.log(1 + np.bincount(targets, minlength=classes)), (len(data.targets), 1))
     for place, row in enumerate(data.rows(np.arange(len(data.targets)))):
         scores[place // data.parts] += logs[:, run_codes(row, length)].sum(1)
-    return scores.argmax(1) == data.targets
+    hits: np.ndarray = scores.argmax(1) == data.targets
+    return hits
 
 
 def shares_of_gc(data: SeenExamples, examples: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -71,7 +72,8 @@ def number_answers(
     table = np.zeros((len(edges) + 1, int(targets.max()) + 1), np.int64)
     np.add.at(table, (np.searchsorted(edges, fitted, side="right"), targets), 1)
     table[table.sum(1) == 0] = table.sum(0)  # an interval that no training sequence is in
-    return table.argmax(1)[np.searchsorted(edges, values, side="right")]
+    answers: np.ndarray = table.argmax(1)[np.searchsorted(edges, values, side="right")]
+    return answers
 
 
 def further_outcomes(

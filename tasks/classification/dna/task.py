@@ -33,10 +33,10 @@ from lra.tasks.classification.dna.alphabet import (
     LETTERS,
     UNKNOWN,
     BaseReader,
-    Case,
+    LetterCase,
     to_letters,
 )
-from lra.tasks.classification.dna.files import DnaRow, Interval
+from lra.tasks.classification.dna.files import DnaRow, GenomeInterval
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.split_files import SplitFiles
 from lra.tasks.data.batching import Draw, check_lengths
@@ -117,7 +117,7 @@ class Dna(ClassificationTask):
         label: str = "label",
         window: int | None = None,
         max_length: int | None = None,
-        case: Case = Case.fold,
+        case: LetterCase = LetterCase.fold,
         reverse_complement: Strands = Strands.none,
         validation_fraction: float = 0.1,
         test_fraction: float = 0.1,
@@ -176,7 +176,7 @@ class Dna(ClassificationTask):
             name="dna" if self.window is None else "dna_species",
             version=VERSION,
             kind=Kind.pair if self.strands is Strands.both else Kind.classification,
-            vocabulary=BASES * (1 + (self.case is Case.keep)) + self.shift,
+            vocabulary=BASES * (1 + (self.case is LetterCase.keep)) + self.shift,
             classes=len(self.names),
             max_length=self.max_length,
             padded=bool(self.shift),
@@ -273,7 +273,7 @@ class Dna(ClassificationTask):
     def _read(self, reader: BaseReader) -> Iterator[tuple[str, DnaRow]]:
         """Yield the split and the content of each sequence of the files."""
         numbers = {name: number for number, name in enumerate(self.names)}
-        intervals: list[Interval] = []
+        intervals: list[GenomeInterval] = []
         for split, place in self.places.items():
             if place.name.lower().endswith(files.ARCHIVES):
                 yield from files.read_archive(place, numbers, reader)
@@ -302,7 +302,7 @@ class Dna(ClassificationTask):
         yield from self._cut(intervals, reader)
 
     def _cut(
-        self, intervals: Sequence[Interval], reader: BaseReader
+        self, intervals: Sequence[GenomeInterval], reader: BaseReader
     ) -> Iterator[tuple[str, DnaRow]]:
         """Yield the split and the sequence of each interval of the genome."""
         if intervals and self.genome is None:

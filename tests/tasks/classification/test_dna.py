@@ -10,7 +10,12 @@ import pytest
 import torch
 
 from lra.tasks.classification.dna import baselines, chains
-from lra.tasks.classification.dna.alphabet import BaseReader, Case, reverse_complement, to_letters
+from lra.tasks.classification.dna.alphabet import (
+    BaseReader,
+    LetterCase,
+    reverse_complement,
+    to_letters,
+)
 from lra.tasks.classification.dna.task import Dna, DnaSource, Strands
 from lra.tasks.classification.objectives import InputObjective
 from lra.tasks.errors import BadData, NotPrepared
@@ -93,7 +98,7 @@ def as_zip(root: Path, where: Path) -> Path:
 def as_intervals(root: Path, where: Path) -> Path:
     """Write sequences as intervals of one chromosome, every second one of the minus strand."""
     chromosome, rows = "NN", dict[tuple[str, str], list[str]]()
-    reader = BaseReader(Case.fold)
+    reader = BaseReader(LetterCase.fold)
     for key, texts in written(root).items():
         rows[key] = []
         for number, text in enumerate(texts):
@@ -155,16 +160,16 @@ def test_a_table_without_test_loses_both_shares_and_dev_is_validation(tmp_path):
 
 
 def test_letters_become_ids_and_codes_of_several_bases_are_counted(tmp_path, caplog):
-    fold, keep = BaseReader(Case.fold), BaseReader(Case.keep)
+    fold, keep = BaseReader(LetterCase.fold), BaseReader(LetterCase.keep)
     assert fold.ids(b"ACGTNacgtnUuRy", "").tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 3, 3, 4, 4]
     assert keep.ids(b"ACGTNacgtnUuRy", "").tolist() == [*range(10), 3, 8, 4, 9]
     assert "2 of 14 letters" in fold.report("file")
     assert "file: 2 of 14 letters are codes of several bases" in caplog.text
-    assert BaseReader(Case.fold).report("file") == ""
+    assert BaseReader(LetterCase.fold).report("file") == ""
     assert to_letters(reverse_complement(keep.ids(b"AACGTNacn", ""))) == "ngtNACGTT"
     root = folders(tmp_path / "a")
     (root / "train" / "neg" / "0.txt").write_text("ACGR\nacgt")
-    task = prepared(root, case=Case.keep)
+    task = prepared(root, case=LetterCase.keep)
     assert task.spec.vocabulary == 11
     assert ("ACGNacgt", 0) in letters_of(task, "train") + letters_of(task, "validation")
     assert "1 of " in task.remarks["train"]
