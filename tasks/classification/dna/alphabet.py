@@ -10,7 +10,7 @@ import logging
 from enum import StrEnum, auto
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Integer, UInt8
 
 from lra.tasks.errors import BadData
 
@@ -51,7 +51,7 @@ class BaseReader:
             upper[letter] = upper[letter - 32] + BASES * (case is LetterCase.keep)
         self.table, self.replaced, self.read = upper.tobytes(), 0, 0
 
-    def ids(self, letters: bytes, where: str) -> Integer[np.ndarray, " l"]:
+    def ids(self, letters: bytes, where: str) -> UInt8[np.ndarray, " l"]:
         """Return the number of each letter; `where` is the place of the sequence for messages.
 
         Raises:
@@ -87,9 +87,9 @@ class BaseReader:
         return said
 
 
-def reverse_complement(ids: Integer[np.ndarray, " l"]) -> Integer[np.ndarray, " l"]:
+def reverse_complement(ids: Integer[np.ndarray, " l"]) -> UInt8[np.ndarray, " l"]:
     """Return the other strand of a sequence, which is read in the opposite direction."""
-    other: Integer[np.ndarray, " l"] = COMPLEMENT[ids[::-1]]
+    other: np.ndarray = COMPLEMENT[ids[::-1]]
     return other
 
 

@@ -50,8 +50,8 @@ def run_answers(
     scores = np.tile(np.log(1 + np.bincount(targets, minlength=classes)), (len(data.targets), 1))
     for place, row in enumerate(data.rows(np.arange(len(data.targets)))):
         scores[place // data.parts] += logs[:, run_codes(row, length)].sum(1)
-    correct: np.ndarray = scores.argmax(1) == data.targets
-    return correct
+    hits: np.ndarray = scores.argmax(1) == data.targets
+    return hits
 
 
 def shares_of_gc(data: SeenExamples, examples: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -10,7 +10,7 @@ the chains. Its accuracy is the ceiling of the task.
 """
 
 import numpy as np
-from jaxtyping import Float64, Int, UInt8
+from jaxtyping import Float64, Integer
 
 from lra.tasks.classification.dna.files import DnaRow
 from lra.tasks.data.batching import Draw, random_words
@@ -27,9 +27,8 @@ SHIFTS = (random_words(Draw.sample, 8, len(CLASSES) * 16) >> np.uint64(62)).resh
 def transitions() -> Float64[np.ndarray, "c 4 4 4 4"]:
     """Return, for each class and the three bases before, the probability of each base."""
     a, d = np.arange(4)[:, None, None, None], np.arange(4)
-    places = (d - a - SHIFTS.astype(np.int64)[:, None, :, :, None]) % 4
-    found: Float64[np.ndarray, "c 4 4 4 4"] = WEIGHTS[places]
-    return found
+    table: np.ndarray = WEIGHTS[(d - a - SHIFTS.astype(np.int64)[:, None, :, :, None]) % 4]
+    return table
 
 
 def sample_rows(split: str, width: int | None) -> list[DnaRow]:
@@ -54,9 +53,8 @@ def sample_rows(split: str, width: int | None) -> list[DnaRow]:
     ]
 
 
-def best_answer(row: Int[np.ndarray, " l"] | UInt8[np.ndarray, " l"]) -> int:
+def best_answer(row: Integer[np.ndarray, " l"]) -> int:
     """Return the class under whose chain a sequence is most probable, the first one if equal."""
     number = max(0, len(row) - ORDER)
-    runs = tuple(row[start : start + number] for start in range(ORDER + 1))
-    logs = np.moveaxis(np.log(transitions()), 0, -1)
-    return int(logs[runs].sum(0).argmax())
+    first, second, third, last = (row[start : start + number] for start in range(ORDER + 1))
+    return int(np.log(transitions()[:, first, second, third, last]).sum(1).argmax())

@@ -60,7 +60,7 @@ class DnaRow(NamedTuple):
         return self.ids.tobytes(), self.label
 
 
-class BaseInterval(NamedTuple):
+class GenomeInterval(NamedTuple):
     """A piece of a genome: the bases `start` to `end` - 1 of a region, from 0."""
 
     where: str
@@ -181,7 +181,7 @@ def _members(
                     yield PurePosixPath(member.filename), file.read()
 
 
-def read_intervals(path: Path, split: str, label: int) -> Iterator[BaseInterval]:
+def read_intervals(path: Path, split: str, label: int) -> Iterator[GenomeInterval]:
     """Yield the intervals of a class from a table.
 
     Raises:
@@ -204,7 +204,7 @@ def read_intervals(path: Path, split: str, label: int) -> Iterator[BaseInterval]
             raise BadData(
                 f"{where}: the strand is {short_repr(strand)}; wanted + or -; correct this row"
             )
-        yield BaseInterval(where, region, int(start), int(end), STRANDS[strand], split, label)
+        yield GenomeInterval(where, region, int(start), int(end), STRANDS[strand], split, label)
 
 
 def genome_files(genome: Path, classes: Sequence[str]) -> Mapping[str, list[Path]]:
@@ -229,7 +229,7 @@ def genome_files(genome: Path, classes: Sequence[str]) -> Mapping[str, list[Path
 
 
 def cut(
-    intervals: Sequence[BaseInterval], files: Sequence[Path], reader: BaseReader
+    intervals: Sequence[GenomeInterval], files: Sequence[Path], reader: BaseReader
 ) -> Iterator[tuple[str, DnaRow]]:
     """Yield split and sequence of each interval, in the order of the genome's records.
 
@@ -238,7 +238,7 @@ def cut(
     Raises:
         BadData: A region is not in the genome or twice, or an interval ends beyond its region.
     """
-    by_region: dict[str, list[BaseInterval]] = defaultdict(list)
+    by_region: dict[str, list[GenomeInterval]] = defaultdict(list)
     for interval in intervals:
         by_region[interval.region.removeprefix("chr")].append(interval)
     wanted, names, passed = {*by_region}, list[str](), set[str]()

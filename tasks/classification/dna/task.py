@@ -36,7 +36,7 @@ from lra.tasks.classification.dna.alphabet import (
     LetterCase,
     to_letters,
 )
-from lra.tasks.classification.dna.files import BaseInterval, DnaRow
+from lra.tasks.classification.dna.files import DnaRow, GenomeInterval
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.split_files import SplitFiles
 from lra.tasks.data.batching import Draw, check_lengths
@@ -273,7 +273,7 @@ class Dna(ClassificationTask):
     def _read(self, reader: BaseReader) -> Iterator[tuple[str, DnaRow]]:
         """Yield the split and the content of each sequence of the files."""
         numbers = {name: number for number, name in enumerate(self.names)}
-        intervals: list[BaseInterval] = []
+        intervals: list[GenomeInterval] = []
         for split, place in self.places.items():
             if place.name.lower().endswith(files.ARCHIVES):
                 yield from files.read_archive(place, numbers, reader)
@@ -302,7 +302,7 @@ class Dna(ClassificationTask):
         yield from self._cut(intervals, reader)
 
     def _cut(
-        self, intervals: Sequence[BaseInterval], reader: BaseReader
+        self, intervals: Sequence[GenomeInterval], reader: BaseReader
     ) -> Iterator[tuple[str, DnaRow]]:
         """Yield the split and the sequence of each interval of the genome."""
         if intervals and self.genome is None:
