@@ -109,6 +109,8 @@ def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str)
             bound[name] = _convert(value, kind)
         except TypeError as error:
             raise ConfigError(_write_refusal(where, name, value, kind)) from error
+        except ConfigError as error:  # of a mapping inside
+            raise ConfigError(f"{where}.{name}: {error}") from error
     storable(plain(bound), where)  # again, because this also checks defaults of a user's class
     return copy.deepcopy(bound)
 

@@ -18,6 +18,7 @@ from lra.composition.catalogue import choices
 from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.yaml_text import load
+from lra.tasks.diagnostics.base import DiagnosticTask
 from lra.tasks.task import WindowedTask
 from tests.lra.released_models.setting_rules import TRAINING, Ours
 from tests.lra.released_models.test_settings import SAMPLES, stored
@@ -110,6 +111,8 @@ STREAMS = {
     "adaptive_span", "awd_lstm", "baevski_auli", "compressive", "lite_transformer", "longformer_lm",
     "reformer", "shortformer", "transformer_xl",
 }  # fmt: skip
+GENERATED = {"based", "mad", "mamba_synthetics", "zoology"}
+"""Protocols of generated rows, which have one length in a batch and are all trained and scored."""
 FILES = {file.stem: load(file) for file in choices("protocol")}
 CELLS = [(name, task) for name in SOURCES for task in FILES[name]["for_task"]]
 
@@ -129,7 +132,11 @@ def given(protocol, task):
 
 
 def test_every_protocol_says_how_its_source_reads_a_split():
-    assert {*SOURCES, *STREAMS} == {*FILES}
+    assert {*SOURCES, *STREAMS, *GENERATED} == {*FILES}
+    for name in GENERATED:
+        for task in FILES[name]["for_task"]:
+            (entry,) = entries([f"+protocol={name}", f"task={task}", "logger=none", "model=sdpa"])
+            assert isinstance(typed(entry.config).task, DiagnosticTask)
     for name in STREAMS:
         words = [f"+protocol={name}", f"task={next(iter(FILES[name]['for_task']))}", "logger=none"]
         (entry,) = entries([*words, f"model={FILES[name]['published_models'][0]}"])

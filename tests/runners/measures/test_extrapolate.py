@@ -78,7 +78,7 @@ def test_longer_rows_against_a_direct_computation() -> None:
     rows = rows_of(task, induction, model.state_dict(), factors=[4.0, 0.5], examples=9)
     # the whole task at that length, its training rows included
     for factor, length in (("4", 4 * LENGTH), ("0.5", LENGTH // 2)):
-        tokens, answers = induction(test_length=length).rows("test", 0, 9)
+        tokens, answers, _ = induction(test_length=length).rows("test", 0, 9)
         logits = model.predict(torch.from_numpy(tokens)[:, None])[0][:, -1].detach()
         target = torch.from_numpy(answers[:, -1])
         loss = torch.nn.functional.cross_entropy(logits, target)
