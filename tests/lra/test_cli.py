@@ -53,7 +53,11 @@ def test_help_of_run_lists_the_choices_and_names_hydras_own_help(capsys):
     text = capsys.readouterr().out
     assert "--hydra-help" in text
     choices = text.partition("names to choose from")[2]
-    for first, last in (("model=", "performer"), ("hardware=", "h100"), ("+experiment=", "recall")):
+    for first, last in (
+        ("model=", "performer"),
+        ("hardware=", "h100"),
+        ("+experiment=", "quickstart"),
+    ):
         assert choices.index(first) < choices.index(f" {last}")
     assert max(map(len, text.splitlines())) <= 100
 
