@@ -23,6 +23,7 @@ MODELS = {
     "zoology": "softmax",
     "based": "mamba",
     "mamba_synthetics": "mamba",
+    "mad": "mamba",
     "s4_v1": "local",  # whose own model is not here
 }
 """Of those that the sources trained; of language models the first, else Performer."""
@@ -34,12 +35,14 @@ LISTS = {**PICTURES, "min_length": 20, "max_length": 60, "padded_length": 60}
 ROWS = {"train_examples": 8, "validation_examples": 2, "test_examples": 2}
 SEGMENT = {"length": 16, "pairs": 2, "examples": 8}
 STREAMS = ("enwik8", "text8", "wikitext103", "wikitext2", "pg19")
+MAD = ("recall", "noisy", "fuzzy", "copy", "compression", "memorisation")
 SHORT = {**SAMPLE, "length": 32, "evaluation_length": 48}
 DATA = {
     "listops": LISTS, **dict.fromkeys(("text", "retrieval", "image"), SAMPLE),
     "mqar": {**ROWS, "segments": [SEGMENT], "test_segments": [{**SEGMENT, "length": 32}]},
     "selective_copy": {**ROWS, "length": 40, "train_examples": None},
     "induction": {**ROWS, "train_examples": None},
+    **dict.fromkeys((f"mad_{each}" for each in MAD), ROWS),
     **dict.fromkeys(STREAMS, SHORT), "pg19": {**SHORT, "subword_vocabulary": None},
 }  # fmt: skip
 WORDS = {"softmax_cutoffs": [20, 40, 60]}
