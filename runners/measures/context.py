@@ -99,7 +99,7 @@ class LossByContext(TrainedRunner):
 
     def rows(self, context: int, window: int) -> int:
         """Return how many rows of `context` tokens a batch has."""
-        return max(1, min(self.batch_size, self.batch_size * window // context))
+        return rows_of_length(context, window, self.batch_size)
 
     def passes(self, work: Work) -> list[Passes]:
         """Return the passes over every context, which is read at once or in several windows."""
@@ -139,6 +139,11 @@ class LossByContext(TrainedRunner):
     def title(cls, row: Measurement) -> str:
         """Return metric and context."""
         return f"{row.metric} from {row.labels['context']} tokens"
+
+
+def rows_of_length(length: int, window: int, most: int) -> int:
+    """Return how many rows of `length` tokens a batch has: `most`, or fewer beyond a window."""
+    return max(1, min(most, most * window // length))
 
 
 def streams_of(task: Task) -> LanguageTask:

@@ -14,7 +14,7 @@ from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import phase
-from lra.runners.measures.context import streams_of
+from lra.runners.measures.context import rows_of_length, streams_of
 from lra.runners.measures.extrapolate import fit_weights
 from lra.runners.measures.passes import size
 from lra.runners.measures.repeats.copies import CopyControl, CopyForm, CopyOptions, copy_rows
@@ -128,7 +128,7 @@ class TextRecall(TrainedRunner):
             options = self.copies_in(window, memory)
             for distance in options.distances:
                 length = 2 * options.size + distance
-                rows = max(1, min(self.batch_size, self.batch_size * window // length))
+                rows = rows_of_length(length, window, self.batch_size)
                 kinds = len(self.forms) * len(self.mutated) + len(self.controls)
                 batches = kinds * -(-self.segments // rows)
                 passes.append(Passes(batches, min(rows, self.segments), length, False))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum, auto
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 import numpy as np
 from jaxtyping import Int, UInt64
@@ -134,26 +134,24 @@ class DiagnosticTask(RowsTask):
         self._check_numbers()
         lengths = [*self.lengths_of("train"), *self.lengths_of("test")]
         self.max_length = max(map(self.row_size, lengths))
-        tests = len(self.test_lengths or [0])
-        sizes = (self.train_examples, self.validation_examples, tests * self.test_examples)
-        self.sizes = {
-            split: size for split, size in zip(SPLITS, sizes, strict=True) if size is not None
-        }
+        # Two of `test_lengths` may have the same next length of which there are rows.
+        tested = len(self.lengths_of("test")) * self.test_examples
+        self.sizes = self._known_sizes() | {"test": tested}
         # Rows of several lengths are padded with id 0, so all other ids are 1 larger.
         self.shift = int(self.padded or self.varies)
 
+    def _known_sizes(self) -> dict[str, int]:
+        """Return the options for numbers of rows, by split, without train if it has no end."""
+        sizes = (self.train_examples, self.validation_examples, self.test_examples)
+        return {split: n for split, n in zip(SPLITS, sizes, strict=True) if n is not None}
+
     def _check_numbers(self) -> None:
         """Raise ValueError for a number of rows or tokens that is too small, or lists of them."""
-        sizes = {"train": self.train_examples or 1} | {
-            "validation": self.validation_examples, "test": self.test_examples
-        }  # fmt: skip
-        numbers = {f"{split}_examples": size for split, size in sizes.items()} | {
+        numbers = {f"{split}_examples": size for split, size in self._known_sizes().items()} | {
             name: value
             for name, value in self.options.items()
             if isinstance(value, int) and not isinstance(value, bool)
         }
-        if self.train_examples is not None:
-            numbers["train_examples"] = self.train_examples
         wrong = [f"task.{name}={number}" for name, number in numbers.items() if number < 1]
         if wrong:
             raise ValueError(f"these options must be at least 1: got {', '.join(wrong)}")
@@ -393,16 +391,21 @@ class DiagnosticTask(RowsTask):
         """
         # Each seed and split has 2^40 streams of random words, one for each block.
         stream = (self.data_seed * len(SPLITS) + SPLITS.index(split)) << 40
-        lengths = self.lengths_of(split)
-        parts = [[length] for length in lengths] if split == "test" else [lengths]
-        size = self.sizes.get(split, EPOCH) // len(parts)
-        for part in parts:
-            missing, rows = size, self._rows_at_once(part)
+        for task, lengths, size in self._parts(split):
+            rows, scarce = task._rows_at_once(lengths), [n for n in lengths if self.scarce(n)]
+            missing = size
             while missing:
-                found = self._draw(split, part, Draw.diagnostic, stream, rows)
-                found = found.take(self._unseen(found, part, hashes_by_length, missing))
+                found = task._draw(split, lengths, Draw.diagnostic, stream, rows)
+                found = found.take(self._unseen(found, lengths, scarce, hashes_by_length, missing))
                 missing, stream = missing - len(found.tokens), stream + 1
                 yield found.stored(self.vocabulary)
+
+    def _parts(self, split: str) -> Iterator[tuple[Self, list[int], int]]:
+        """Yield the parts of `split` in order: what draws a part, its lengths, and its rows."""
+        lengths = self.lengths_of(split)
+        parts = [[length] for length in lengths] if split == "test" else [lengths]
+        for part in parts:
+            yield self, part, self.sizes.get(split, EPOCH) // len(parts)
 
     def _rows_at_once(self, lengths: list[int]) -> int:
         """Return how many rows of these lengths are in memory together."""
@@ -418,21 +421,25 @@ class DiagnosticTask(RowsTask):
         return rows_of_lengths(words, np.array(lengths), self.words, partial(self.drawn_for, split))
 
     def _unseen(
-        self, rows: Rows, lengths: list[int], hashes_by_length: dict[int, set[int]], most: int
+        self,
+        rows: Rows,
+        lengths: list[int],
+        scarce: list[int],
+        hashes_by_length: dict[int, set[int]],
+        most: int,
     ) -> Int[np.ndarray, " m"]:
-        """Return the numbers of at most `most` rows that are new, or of a scarce length."""
+        """Return the numbers of at most `most` rows that are new, or of one of `scarce` lengths."""
         if not self.shift:
             (length,) = lengths
-            if self.scarce(length):
+            if scarce:
                 return np.arange(min(len(rows.tokens), most))
             return first_seen(rows.tokens, hashes_by_length.setdefault(length, set()), most)
         # Behind the end of a row there is nothing to add, so one set has rows of all lengths.
         tokens = (rows.tokens + 1) * rows.real()
         new = first_seen(tokens, hashes_by_length.setdefault(0, set()), len(tokens))
-        scarce = [self.row_size(length) for length in lengths if self.scarce(length)]
         longest = self.row_size(max(lengths))
         sizes = rows.real().sum(1) if not self.padded else np.full(len(tokens), longest)
-        accepted = np.isin(sizes, scarce)
+        accepted = np.isin(sizes, [*map(self.row_size, scarce)])
         accepted[new] = True
         return np.flatnonzero(accepted)[:most]
 
@@ -454,17 +461,18 @@ class DiagnosticTask(RowsTask):
             sizes = {"batch_size": batch_size, "rank": rank, "ranks": ranks}
             return super().batches(split, seed=seed, start=start, **sizes)
         check_ranks(batch_size=batch_size, rank=rank, ranks=ranks)
-        together = batch_size * ranks
-        numbers = range(start, max(1, EPOCH // together))
-        return self._visible(
-            split,
-            (self._fresh_batch(seed, n, together, slice(rank, None, ranks)) for n in numbers),
-            seed,
+        together, lengths = batch_size * ranks, self.lengths_of(split)
+        part = slice(rank, None, ranks)
+        fresh = (
+            self._fresh_batch(lengths, seed, number, together, part)
+            for number in range(start, max(1, EPOCH // together))
         )
+        return self._asking(split, (self.visible_batch(batch, seed) for batch in fresh))
 
-    def _fresh_batch(self, seed: int, number: int, rows: int, part: slice) -> Batch:
+    def _fresh_batch(
+        self, lengths: list[int], seed: int, number: int, rows: int, part: slice
+    ) -> Batch:
         """Return a part of batch `number` of new rows, as they would be stored."""
-        lengths = self.lengths_of("train")
         stream = (((self.data_seed << 64) + seed) << 40) + number
         found = self._draw("train", lengths, Draw.fresh, stream, rows).take(np.arange(rows)[part])
         index = np.arange(len(found.tokens))
@@ -475,17 +483,12 @@ class DiagnosticTask(RowsTask):
 
     def read(self, split: str, plan: Iterable[Int[np.ndarray, " _"]], seed: int) -> Iterator[Batch]:
         """Yield the batches of a plan as a model reads them; training may predict all tokens."""
-        batches = super().read(split, plan, seed)
-        return map(next_tokens, batches) if self._predicts_all(split) else batches
+        return self._asking(split, super().read(split, plan, seed))
 
-    def _visible(self, split: str, batches: Iterator[Batch], seed: int) -> Iterator[Batch]:
-        """Yield stored batches as a model reads them."""
-        for batch in batches:
-            visible = self.visible_batch(batch, seed)
-            yield next_tokens(visible) if self._predicts_all(split) else visible
-
-    def _predicts_all(self, split: str) -> bool:
-        return split == "train" and self.loss is Loss.all
+    def _asking(self, split: str, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield batches of `split`, which ask for all tokens if training predicts them."""
+        predicts_all = split == "train" and self.loss is Loss.all
+        return map(next_tokens, batches) if predicts_all else batches
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
         """Return tokens [b, 1, l], answers [b, l] as targets, and weight 1 at questions."""
@@ -510,16 +513,15 @@ class DiagnosticTask(RowsTask):
     def rows(self, split: str, first: int = 0, last: int | None = None) -> Rows:
         """Return the rows `first` to `last` - 1 of a prepared split; all of them by default."""
         data = self.split(split)
-        lengths, width = np.diff(data.offsets)[::2][first:last], self.max_length
-        if not self.shift:
-            width = int(lengths[0]) if len(lengths) else 0
-            both = data.tokens.reshape(-1, 2, width)[first:last].astype(np.int64)
-            return Rows(both[:, 0], both[:, 1] + NOT_ASKED)
+        # Two sequences of one length are an example.
+        bounds = data.offsets[::2][first : None if last is None else last + 1]
+        lengths, flat = np.diff(bounds) // 2, data.tokens[bounds[0] : bounds[-1]]
         width = int(lengths.max(initial=0))
+        if not self.shift:
+            both = flat.reshape(len(lengths), 2, width).astype(np.int64)
+            return Rows(both[:, 0], both[:, 1] + NOT_ASKED)
         both = np.zeros((len(lengths), 2, width), np.int64)
         real = np.arange(width) < lengths[:, None, None]
-        start = int(data.offsets[2 * first])
-        flat = data.tokens[start : start + 2 * int(lengths.sum())]
         both[np.broadcast_to(real, both.shape)] = flat
         return Rows(both[:, 0], both[:, 1] + NOT_ASKED, lengths)
 

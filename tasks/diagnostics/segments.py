@@ -18,7 +18,6 @@ from jaxtyping import Int
 
 from lra.conf.choices import by_name
 from lra.tasks.data.batching import Draw, permutation, plan_epoch
-from lra.tasks.data.storage import RaggedRows
 from lra.tasks.diagnostics.base import NOT_ASKED, ROOM, DiagnosticTask
 from lra.tasks.diagnostics.draws import rows_at_once
 from lra.tasks.task import SPLITS, Baseline, Batch, Tally
@@ -188,21 +187,13 @@ class SegmentedTask(DiagnosticTask):
                 rows[str(segment)] = self.part(segment).different_rows(length)
         return any(rows[name] < np.log2(ROOM * number) for name, number in wanted.items())
 
-    def _generate(self, split: str, hashes_by_length: dict[int, set[int]]) -> Iterator[RaggedRows]:
-        """Yield the rows of `split` in blocks, segment by segment, without copies."""
+    def _parts(self, split: str) -> Iterator[tuple[Self, list[int], int]]:
+        """Yield the segments of `split`: the task that draws one, its length, and its rows."""
         if not self.segmented:
-            yield from super()._generate(split, hashes_by_length)
+            yield from super()._parts(split)
             return
-        stream = (self.data_seed * len(SPLITS) + SPLITS.index(split)) << 40
         for segment in self.segments_of(split):
-            part, lengths, missing = self.part(segment), [segment.length], segment.examples
-            while missing:
-                rows = part._draw(
-                    split, lengths, Draw.diagnostic, stream, part._rows_at_once(lengths)
-                )
-                rows = rows.take(self._unseen(rows, lengths, hashes_by_length, missing))
-                missing, stream = missing - len(rows.tokens), stream + 1
-                yield rows.stored(self.vocabulary)
+            yield self.part(segment), [segment.length], segment.examples
 
     def incomplete(self, batch_size: int) -> int:
         """Return the number of training rows in incomplete batches, at most one a segment."""

@@ -58,14 +58,15 @@ class VariableTracking(ByteRows):
         numbers = [b"%0*d" % (DIGITS, one) for one in dice.distinct(self.chains, 10**DIGITS)]
         drawn = dice.distinct(self.chains * links, 26**LETTERS)
         names = [letters_of(one, LETTERS, ord("A")) for one in drawn]
-        sources = [iter([number]) for number in numbers]
+        latest = numbers.copy()
+        """What the next name of each chain gets."""
         left = [iter(names[chain * links : (chain + 1) * links]) for chain in range(self.chains)]
         sentences = []
         for slot in dice.order(self.chains * links).tolist():
             chain = slot // links
             name = next(left[chain])
-            sentences.append(b"%s = %s. " % (name, next(sources[chain])))
-            sources[chain] = iter([name])
+            sentences.append(b"%s = %s. " % (name, latest[chain]))
+            latest[chain] = name
         return RowContent(sentences, b"\nWhich names are %s? " % numbers[0], names[:links])
 
     def different_rows(self, length: int) -> float:

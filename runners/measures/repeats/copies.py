@@ -30,7 +30,7 @@ from lra.models.mixer import Layout, State, Unsupported
 from lra.runners.isolation.progress import so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.context import ContextReading
+from lra.runners.measures.context import ContextReading, rows_of_length
 from lra.runners.records import Measurement, Status, digest
 from lra.runners.training.recurrent_state import remembered_tokens
 from lra.tasks.language.base import LanguageTask
@@ -183,7 +183,7 @@ def copy_rows(
     for distance in options.distances:
         row_labels = labels | {"distance": str(distance)}
         length = 2 * options.size + distance - int(task.begin is None)
-        rows = max(1, min(batch_size, batch_size * window // length))
+        rows = rows_of_length(length, window, batch_size)
         try:
             model = built(length if memory is None else window)
         except Unsupported as error:

@@ -21,7 +21,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lra.models.backbone.model import Backbone
-from lra.models.mixer import State
 from lra.models.state import detach
 from lra.runners.isolation.progress import so_far
 from lra.runners.measurement.device import autocast
@@ -115,7 +114,7 @@ def judge_tokens(
                 moved.tokens, moved.target, moved.keep, state, layout=masks_of(moved),
                 asked=asked_of(batch, device),
             )  # fmt: skip
-            state = _continued(outcome.state)
+            state = detach(outcome.state)
             counts = slice(None) if batch.weight is None else (batch.weight > 0).flatten()
             columns = (
                 batch.index[:, None].expand_as(batch.target),
@@ -127,10 +126,6 @@ def judge_tokens(
     joined = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
     order = np.argsort(joined[0], kind="stable")
     return JudgedTokens(*(column[order] for column in joined))
-
-
-def _continued(state: State) -> State:
-    return None if state is None else detach(state)
 
 
 def token_rows(

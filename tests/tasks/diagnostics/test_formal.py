@@ -185,3 +185,13 @@ def test_the_spec_names_language_form_and_chance():
     task = Formal(language="brackets", form=RowForm.next, length=40, min_length=3)
     assert task.spec.source.startswith("generated, brackets, next tokens, trained at 3 to 40")
     assert task.spec.chance == 0.2
+
+
+def test_two_lengths_with_the_same_next_one_are_one():
+    task = Formal(
+        language="modular", length=9, test_lengths=[4, 5, 9], train_examples=50,
+        validation_examples=20, test_examples=41,
+    )  # fmt: skip
+    task.prepare()
+    assert task.spec.sizes["test"] == len(task.rows("test").tokens) == 2 * 41
+    assert [finding for finding in check_task(task) if not finding.passed] == []
