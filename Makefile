@@ -90,7 +90,7 @@ pytest: $(VENV)/.dev
 FUZZ ?= 60
 CAMPAIGN ?=
 campaign: $(VENV)/.dev
-	LRA_FUZZ=$(FUZZ) $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m fuzz
+	LRA_FUZZ=$(FUZZ) $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m "fuzz or share"
 	$(ONE_THREAD) $(BIN)/python -m tests.campaign --out build/campaign $(CAMPAIGN)
 
 # LRA_PARITY makes a missing package a failure instead of a skipped test.

@@ -14,7 +14,7 @@ from itertools import count
 import pytest
 
 from lra.conf import system_errors
-from tests import lra_process, shape_checks
+from tests import fuzz, lra_process, shape_checks
 
 SHAPES = os.environ.get("LRA_SHAPES") != "0"
 if SHAPES:  # before anything imports what is tested
@@ -56,7 +56,11 @@ def pytest_collection():
         gc.set_threshold(10_000)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    named = config.option.keyword or any("::" in word for word in config.args)
+    if not named:  # who names a test or a family wants those
+        items[:], left = fuzz.shared_out(items)
+        config.hook.pytest_deselected(items=left)
     items.sort(key=lambda item: "slow" not in item.keywords)  # none begins when others have ended
 
     def leave_out(marker, reason):

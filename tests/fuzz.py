@@ -1,8 +1,36 @@
-"""How many generated cases a fuzz test takes: few in `make test`, many in `make campaign`."""
+"""How many generated cases are tried: few in `make test`, many in `make campaign`."""
 
 import os
+from collections import Counter
+
+EVERY = int(os.environ.get("LRA_FUZZ", "1"))
+"""Times as many cases as in `make test`; above 1, all parameters of tests marked `share` are tried."""
 
 
 def cases(short: int) -> int:
-    """Return the number of cases: `short`, times LRA_FUZZ where that is set."""
-    return short * int(os.environ.get("LRA_FUZZ", "1"))
+    """Return the number of cases of a fuzz test: `short`, times LRA_FUZZ where that is set."""
+    return short * EVERY
+
+
+def part(items: list, index: int, of: int) -> list:
+    """Return every so many-th item from a place that `index` decides; all in `make campaign`."""
+    return items if EVERY > 1 else items[index % of :: of]
+
+
+def shared_out(items: list) -> tuple[list, list]:
+    """Divide tests into those that run and those that `make campaign` alone runs.
+
+    Of the parameters of a test with `pytest.mark.share(n)`, every n-th runs: of another test from
+    another place, so that together they see most families and options.
+    """
+    met: Counter = Counter()
+    run, left = [], []
+    for item in items:
+        mark = item.get_closest_marker("share")
+        if mark is None or EVERY > 1:
+            run.append(item)
+            continue
+        name = item.nodeid.partition("[")[0]
+        (left if (met[name] + len(name)) % mark.args[0] else run).append(item)
+        met[name] += 1
+    return run, left

@@ -8,10 +8,12 @@ import torch
 from lra import conf
 from lra.composition.compose import mixer_factory
 from lra.composition.yaml_text import load
-from lra.models.contract import CHECKS, costs, methods, verify
+from lra.models.contract import CHECKS, costs, methods, relations, verify
+from lra.models.contract.calls import calls_of, fewer_calls_of
 from lra.models.contract.case import Case
 from lra.models.contract.suite import direction
 from lra.models.mixer import INSIDE, SCORED, Layout, Positions, Unsupported
+from tests.fuzz import part
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
 MODELS = {path.stem: load(path) for path in FOLDER.glob("*.yaml")}
@@ -31,6 +33,8 @@ are within the budget of indexed."""
 ARRIVAL = {"yoso": {"repeatable", "calls"}}
 """Families that sum in the order of arrival on a GPU, and the checks that see it: docs/gpu.md."""
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+SHARE = 4
+"""Of so many drawn calls one is tried, of a family others than of the next."""
 CUT = {
     "block", "buckets", "chunk", "landmarks", "slots", "span", "state_tokens", "steps", "stride",
     "window",
@@ -71,6 +75,11 @@ def test_mixer_keeps_the_contract(family, device, monkeypatch):
     monkeypatch.setattr(costs, "FURTHER_LENGTHS", (*further, costs.FURTHER_LENGTHS[-1]))
     if family in TOKEN_BY_TOKEN:
         monkeypatch.setattr(methods, "LENGTH", methods.LENGTH // share)
+    number = FAMILIES.index(family)
+    for draw in (calls_of, fewer_calls_of):
+        monkeypatch.setattr(
+            relations, draw.__name__, lambda case, draw=draw: part(draw(case), number, SHARE)
+        )
     few, inside = encodings(family), Case.inside
     monkeypatch.setattr(
         Case, "inside", lambda case, traits: [each for each in inside(case, traits) if each in few]

@@ -108,6 +108,7 @@ def test_every_stack_takes_a_batch_without_rows(name):
     assert outcome.nll.shape == (0,)
 
 
+@pytest.mark.share(2)
 @FAMILIES
 def test_what_stands_in_padding_reaches_nothing(variant):
     for mixer in directions(variant):
@@ -166,6 +167,7 @@ def give_ones(mixer):
         mixer.out_proj.bias = None
 
 
+@pytest.mark.share(2)
 @FAMILIES
 def test_long_vectors_leave_weighted_means_what_they_are(variant):
     for mixer in directions(variant):

@@ -24,6 +24,7 @@ def case_of(fault: Fault) -> Case:
     return Case(make=fault.make, causal=fault.causal, **{**SMALL, **fault.options})
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("fault", PLANTED, ids=lambda f: f"{f.check}-{f.name}")
 def test_a_planted_fault_is_named(fault, monkeypatch):
     """Few failing calls are made plain at first, which takes most of the time."""
