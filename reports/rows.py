@@ -15,6 +15,7 @@ from lra.reports.statistics.intervals import (
     beyond_both_ratios,
     median_interval,
 )
+from lra.reports.statistics.speed_of_light import LightSpeed, light_speed
 from lra.reports.stems import stem
 from lra.reports.style import current_style
 from lra.runners.records import COLUMNS, Status, shown_source
@@ -141,6 +142,8 @@ class CostPoint:
     """Keys of the runs that measured it."""
     family: str = ""
     """The registered family of the model; "" if options of its mixer were changed."""
+    light: LightSpeed | None = None
+    """The least time that this machine needs for a pass."""
 
     def per_sequence(self, value: Value) -> Value:
         """Return a value of a batch, divided by the number of sequences in the batch.
@@ -470,8 +473,18 @@ def _cost_point(
             name: value.or_processor(processor_ratios.get(name)) for name, value in ratios.items()
         },
         memory_ratio=_values_by_reference(records, "peak_tensor_bytes_ratio"),
+        light=light_speed(mode, _numbers_by_run(records)),
     )
     return _with_plain_reference(measured, time, records[0], plain)
+
+
+def _numbers_by_run(records: Sequence[Record]) -> list[dict[str, float]]:
+    """Return the numbers of the model itself for each run, by metric."""
+    runs: dict[str, dict[str, float]] = {}
+    for record in records:
+        if record["status"] == "ok" and not record["reference"]:
+            runs.setdefault(str(record["cell"]), {})[str(record["metric"])] = float(record["value"])
+    return [*runs.values()]
 
 
 _TOO_SLOW = (Status.skipped, Status.timeout)

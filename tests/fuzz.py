@@ -4,7 +4,7 @@ import os
 from collections import Counter
 
 EVERY = int(os.environ.get("LRA_FUZZ", "1"))
-"""Times as many cases as in `make test`; above 1, all parameters of tests marked `share` are tried."""
+"""Times as many cases as in `make test`; above 1, tests marked `share` have all parameters."""
 
 
 def cases(short: int) -> int:

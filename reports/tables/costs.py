@@ -189,6 +189,8 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
         *((f"peak tensor memory relative to {reference_name(r)} (×)",
            partial(_memory_ratio, r)) for r in references(of_mode)),
     ]  # fmt: skip
+    if any(p.light for p in of_mode):
+        sections.append(("fraction of what the machine could do (%)", _light_entry))
 
     def entry_at(length: int, line: tuple[str, Callable[[CostPoint], Entry]]) -> Entry:
         """Return the entry of a line, a model and the function of its section, at a length."""
@@ -203,6 +205,13 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
         f"more than {WIDEST_FACTOR:g} times the lower end, so the table prints the interval "
         "instead of the factor. The CSV has all intervals."
     )
+    if any(p.light for p in of_mode):
+        caption += (
+            " What the machine could do: the least time of a pass, by its operations and the rate "
+            "of a large matrix product, or (memory) by the bytes that it cannot avoid and the "
+            "bandwidth of a large copy. A value can exceed 100: operations of causal exact "
+            "attention count all pairs of tokens, and data in a cache exceed that bandwidth."
+        )
     return table_of(
         [(section, name, (name, entry)) for section, entry in sections for name in names],
         [(Column(title=f"{n:,}", key=str(n)), partial(entry_at, n)) for n in lengths],
@@ -285,6 +294,18 @@ def _memory_entry(point: CostPoint) -> Entry:
         return mark(point.memory)
     size, facts = point.memory.value / MEBIBYTE, {"batch_size": point.batch_size or ""}
     return Entry(text=significant(size), value=size, facts=facts)
+
+
+def _light_entry(point: CostPoint) -> Entry:
+    """Return the least time of a pass on this machine in percent of the measured time."""
+    if point.light is None or point.time.value is None:
+        return absent("rows lack operations or bandwidth") if point.time.ok else mark(point.time)
+    fraction = 100 * point.light.seconds / point.time.value
+    limit = point.light.limit
+    notes = (f"{limit} set the least time of a pass: {significant(point.light.seconds)} s",)
+    text = f"{significant(fraction, 2)}{'' if limit == 'operations' else ' (memory)'}"
+    facts: Facts = {"limit": limit, "least_seconds": point.light.seconds}
+    return dagger(Entry(text=text, value=fraction, notes=notes, facts=facts), point.time)
 
 
 def _memory_ratio(reference: str, point: CostPoint) -> Entry:

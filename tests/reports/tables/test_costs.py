@@ -60,6 +60,21 @@ def test_a_factor_that_may_be_one_is_marked(make: SimpleNamespace) -> None:
     assert found.text == "≈ 1.0"
 
 
+def test_the_fraction_of_what_the_machine_could_do(make: SimpleNamespace) -> None:
+    rows = make.timing("linear", 512, 0.010)
+    plain = efficiency_table(points(make.frame(*rows)), "step")
+    assert not any("could do" in row.section for row in plain.rows)
+    assert "could do" not in plain.caption
+    cell = {column: rows[0][column] for column in ("runner", "mode", "model", "length")}
+    numbers = {"flops": 4e6, "flops_per_second": 4e8, "utilisation": 0.2, "bandwidth": 1e9}
+    for saved, text in ((1e6, "28 (memory)"), (1e5, "20")):
+        more = [make.row(name, each, **cell) for name, each in numbers.items()]
+        more.append(make.row("saved_bytes", saved, **cell))
+        table = efficiency_table(points(make.frame(*rows, *more)), "step")
+        assert entry(table, "could do", "linear").text == text
+        assert "could do" in table.caption
+
+
 def test_speed_against_an_unpaired_reference_is_a_mark_and_no_chain(make: SimpleNamespace) -> None:
     table = efficiency_table(points(sweep(make)), "step")
     found = entry(table, "speed relative to literal", "linear")
