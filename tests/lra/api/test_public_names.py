@@ -90,6 +90,7 @@ RAISED: dict[str, tuple[type[Exception], Callable[[Path], object]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("debug", ["0", "1"])
 @pytest.mark.parametrize("case", RAISED)
 def test_what_is_refused_has_the_type_that_the_page_says(

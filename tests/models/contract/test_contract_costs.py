@@ -78,6 +78,7 @@ class Declaring:
 # --- what is declared is what is counted ----------------------------------------------------
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("make", "operations", "memory", "causal"),
     [

@@ -48,6 +48,7 @@ def test_a_fault_that_raises_is_reported(fault, monkeypatch):
     assert fault.says in finding.detail
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize(
     "make",
@@ -73,6 +74,7 @@ def test_sound_mixers_of_other_kinds_raise_no_alarm(make):
     assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize(("width", "heads", "max_length"), [(15, 3, 100), (9, 1, 7), (20, 4, 1)])
 @pytest.mark.usefixtures("short_counts")
