@@ -14,7 +14,7 @@ from lra.reports.tables.pivot import table_of
 from lra.reports.tables.table import Column, Entry, Table
 
 SETTING = ("device", "precision", "threads", "mode", "causal", "size", "positions")
-"""Columns of rows; revisions are compared only if all of these are equal."""
+"""Columns of rows; revisions are compared only if those that rows have are equal."""
 QUANTITIES = {"time_ratio": "speed", "peak_tensor_bytes_ratio": "memory"}
 TITLES = {"speed": "speed relative to SDPA (×)", "memory": "peak memory relative to SDPA (×)"}
 REFERENCE = "sdpa"
@@ -52,7 +52,7 @@ def trend_points(rows: pd.DataFrame, family: str) -> pd.DataFrame:
         )
     chosen = chosen.assign(day=chosen["created"].dt.strftime("%Y-%m-%d"))
     records: list[dict[str, Any]] = []
-    keys = [*SETTING, "day", "fingerprint", "length", "metric"]
+    keys = [*(name for name in SETTING if name in chosen), "day", "fingerprint", "length", "metric"]
     for key, part in chosen.groupby(keys, sort=True, dropna=False):
         record = dict(zip(keys, key, strict=True))
         value = float(part["value"].median())
@@ -67,12 +67,13 @@ def trend_points(rows: pd.DataFrame, family: str) -> pd.DataFrame:
 
 def by_machine(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the title of each setting and its points; settings with most revisions first."""
-    parts = [part for _, part in points.groupby([*SETTING], sort=True, dropna=False)]
+    keys = [name for name in SETTING if name in points]
+    parts = [part for _, part in points.groupby(keys, sort=True, dropna=False)]
     parts.sort(key=lambda part: -part["day"].nunique())
     for part in parts:
         first = part.iloc[0]
         direction = "causal" if first["causal"] else "bidirectional"
-        size = str(first["size"]).strip("{}").replace("'", "").replace(": ", " ")
+        size = str(first.get("size", "")).strip("{}").replace("'", "").replace(": ", " ")
         words = (first["device"], f"{first['threads']} threads", first["precision"], direction)
         yield ", ".join(filter(None, (*map(str, words), str(first["mode"]), size))), part
 
