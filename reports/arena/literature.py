@@ -70,7 +70,7 @@ def _columns(figure: PublishedFigure, record: PublishedRecord) -> Sequence[str]:
     if figure.task != "six_tasks":
         return (figure.task,) if figure.task in (*TASKS, "five_tasks") else ()
     label = figure.table.cells_of or figure.table.label
-    parts = [record.figure(label, figure.system, task, "accuracy", "test") for task in TASKS]
+    parts = [record.find(label, figure, task=task) for task in TASKS]
     if all(part is not None and part.value is not None for part in parts):
         return [name for name, failure in FAILURES.items() if failure is not None]
     return [name for name, failure in FAILURES.items() if failure == figure.table.failure]

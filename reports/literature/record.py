@@ -148,7 +148,7 @@ class PublishedFigure:
         return 0.5 * 10.0 ** -len(self.text.partition(".")[2])
 
     @property
-    def identity(self) -> tuple[str, str, str, str, str]:
+    def identity(self) -> tuple[str, ...]:
         """What no two figures of a table share."""
         return self.system, self.task, self.metric, self.split, self.at
 
@@ -162,7 +162,7 @@ class PublishedRecord:
     metrics: Mapping[str, MetricTerm]
     tasks: Mapping[str, TaskTerm]
     averages: Mapping[str, AverageTerm]
-    _indexed: dict[tuple[str, ...], PublishedFigure] = field(default_factory=dict)
+    _indexed: dict[tuple[str, tuple[str, ...]], PublishedFigure] = field(default_factory=dict)
     _by_model: dict[str, list[PublishedFigure]] = field(default_factory=dict)
 
     def of_model(self, family: str) -> Sequence[PublishedFigure]:
@@ -172,13 +172,14 @@ class PublishedRecord:
                 self._by_model.setdefault(figure.model, []).append(figure)
         return self._by_model.get(family, ()) if family else ()
 
-    def figure(
-        self, table: str, system: str, task: str, metric: str, split: str, at: str = ""
-    ) -> PublishedFigure | None:
-        """Return one figure; None if the table lacks it."""
+    def find(self, label: str, figure: PublishedFigure, **changes: str) -> PublishedFigure | None:
+        """Return the figure of a table that has the identity of another one, with changes."""
         if not self._indexed:
-            self._indexed.update({(f.table.label, *f.identity): f for f in self.figures})
-        return self._indexed.get((table, system, task, metric, split, at))
+            self._indexed.update({(f.table.label, f.identity): f for f in self.figures})
+        names = ("system", "task", "metric", "split", "at")
+        pairs = zip(names, figure.identity, strict=True)
+        identity = tuple(changes.get(name, value) for name, value in pairs)
+        return self._indexed.get((label, identity))
 
 
 @cache
@@ -220,7 +221,7 @@ def read_record(folder: Traversable) -> PublishedRecord:
 def _yaml(folder: Traversable, name: str) -> Mapping[str, Any]:
     # The parser in C is ten times as fast; a build of PyYAML may lack it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content: Mapping[str, Any] = yaml.load(folder.joinpath(name).read_text("utf-8"), loader)  # noqa: S506
+    content: Mapping[str, Any] = yaml.load(folder.joinpath(name).read_text("utf-8"), loader)
     return content
 
 

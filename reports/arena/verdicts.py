@@ -1,0 +1,264 @@
+"""Compare our runs under a protocol with the figures that the protocol's source prints."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean
+
+import pandas as pd
+
+from lra.reports.arena.literature import published_name
+from lra.reports.arena.rules import TASKS
+from lra.reports.arena.runs import ProtocolRuns, protocol_runs
+from lra.reports.labels import names_in
+from lra.reports.literature.record import PublishedFigure, PublishedRecord, published_record
+from lra.reports.statistics.intervals import Interval, mean_interval
+from lra.reports.tables.marks import absent
+from lra.reports.tables.pivot import listed_table
+from lra.reports.tables.scores import ACCURACY, CAVEAT, Score, entry, final_scores
+from lra.reports.tables.table import Column, Entry, Table
+from lra.runners.metrics import METRICS
+
+TITLE = "Our scores and the published ones"
+
+
+class MixedProtocols(ValueError):
+    """One comparison has rows of several protocols or scales."""
+
+
+class Verdict(StrEnum):
+    """What our interval says about a published figure."""
+
+    within = "within the margin"
+    higher = "higher"
+    lower = "lower"
+    uncertain = "too uncertain"
+    incomparable = "not comparable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One of our scores and the published figure of the same protocol, model and task."""
+
+    line: str
+    """The name of our model."""
+    figure: PublishedFigure
+    ours: Entry
+    """Our mean with its interval, as stored, or why it is missing."""
+    factor: float
+    """What turns a stored number into the unit of the figure."""
+    margin: float
+    """In the unit of the figure."""
+    scaled: bool
+    """Whether our runs are smaller than those of the source."""
+    deviations: Sequence[str]
+    """Names of settings in which our runs differ from the source."""
+    reasons: Sequence[str]
+    """Why the two numbers are not comparable."""
+
+    @property
+    def difference(self) -> float | None:
+        """Our mean minus the published figure, in its unit; None without both, or for a scale."""
+        if self.scaled or self.ours.value is None or self.figure.value is None:
+            return None
+        return self.factor * self.ours.value - self.figure.value
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the interval says; a finding with reasons is never comparable."""
+        if self.reasons or self.difference is None or self.figure.value is None:
+            return Verdict.incomparable
+        if self.ours.interval is None:
+            return Verdict.uncertain
+        low = self.factor * self.ours.interval.low - self.figure.value
+        high = self.factor * self.ours.interval.high - self.figure.value
+        if -self.margin <= low and high <= self.margin:
+            return Verdict.within
+        if low <= 0 <= high:
+            return Verdict.uncertain
+        return Verdict.higher if low > 0 else Verdict.lower
+
+
+def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Finding]:
+    """Yield our scores under one protocol and scale with the published figures.
+
+    Raises:
+        MixedProtocols: the rows have several protocols or scales.
+    """
+    used = runs.rows[["protocol", "scale"]].drop_duplicates().to_numpy().tolist()
+    if used != [[runs.protocol, runs.scale]]:
+        names = " and ".join(" ".join(filter(None, pair)) or "no protocol" for pair in used)
+        raise MixedProtocols(
+            f"a comparison needs rows of one protocol and scale, but these have {names}: compare "
+            "them separately"
+        )
+    # Options of a task are settings of one model; other changed options make another model.
+    arms = [
+        ", ".join(k for k in names_in(labels.get("changed", "")) if not k.startswith("task."))
+        for labels in runs.rows["labels"]
+    ]
+    for (line, family, _), rows in runs.rows.groupby(["line", "family", arms], sort=True):
+        for figure in record.of_model(published_name(str(family))):
+            term = record.metrics[figure.metric]
+            average = record.averages.get(figure.task)
+            tasks = average.of if average else [figure.task]
+            of_tasks = rows[rows["task"].isin([*tasks])]
+            known = runs.protocol in figure.table.protocols and term.ours and not figure.at
+            if not known or of_tasks.empty:
+                continue
+            factor = 100.0 if figure.unit == "%" else 1.0
+            ours, missing = _ours(of_tasks, figure, tasks, record, factor)
+            margin = term.margin or (term.relative or 0.0) * (figure.value or 0.0)
+            margin /= 100.0 if (figure.unit, figure.metric) == ("fraction", "accuracy") else 1.0
+            yield Finding(
+                line=str(line), figure=figure, ours=ours, factor=factor, margin=margin,
+                scaled=bool(runs.scale), deviations=_names(of_tasks, "deviations"),
+                reasons=[*_reasons(of_tasks, figure, runs), *missing],
+            )  # fmt: skip
+
+
+def _names(rows: pd.DataFrame, label: str) -> list[str]:
+    """Return the names in a label of rows that lists them, each name once."""
+    return [*dict.fromkeys(n for labels in rows["labels"] for n in names_in(labels.get(label, "")))]
+
+
+def _reasons(rows: pd.DataFrame, figure: PublishedFigure, runs: ProtocolRuns) -> Iterator[str]:
+    """Yield why our runs are not those of the source."""
+    if runs.scale:
+        yield f"scale {runs.scale}"
+    if changed := _names(rows, "changed"):
+        yield f"changed options: {', '.join(changed)}"
+    if rows["shared"].any():
+        yield "the source did not train this model"
+    if (rows["start"] != "").any():
+        yield "the training began from stored weights"
+    if _names(rows, "deviations"):
+        yield "deviations"
+    if figure.value is None:
+        yield "the source reports a failure"
+
+
+def _ours(
+    rows: pd.DataFrame,
+    figure: PublishedFigure,
+    tasks: Sequence[str],
+    record: PublishedRecord,
+    factor: float,
+) -> tuple[Entry, list[str]]:
+    """Return our score for a figure, a mean over settings and tasks, and why it is incomplete."""
+    entries, missing = [], []
+    for task in tasks:
+        of_task, count = rows[rows["task"] == task], record.tasks[task].settings
+        options = [
+            str(sorted((k, v) for k, v in o.items() if k.startswith("task.")))
+            for o in of_task["options"]
+        ]
+        settings = [part for _, part in of_task.groupby(options)] if len(of_task) else []
+        scored = [e for part in settings if (e := _entry(part, figure, record, factor)) is not None]
+        if not settings:
+            missing.append(f"no run on {task}")
+        elif not scored:
+            missing.append(f"no {figure.metric} on the {figure.split} split of {task}")
+        elif count > 1 and len(scored) != count:
+            missing.append(f"{len(scored)} of {count} settings of {task}")
+        elif failed := next((e for e in scored if e.value is None), None):
+            missing.append(f"{task}: {', '.join(failed.notes) or failed.text}")
+        entries += scored if scored else [absent()]
+    return _mean(entries), missing
+
+
+def _entry(
+    rows: pd.DataFrame, figure: PublishedFigure, record: PublishedRecord, factor: float
+) -> Entry | None:
+    """Return our score on one task in the metric of a figure; None if the rows lack the metric."""
+    for name in record.metrics[figure.metric].ours:
+        score = Score(metric=name, title=name, unit=METRICS[name].unit, factor=factor, digits=3)
+        score = ACCURACY if name == ACCURACY.metric else score
+        if (final := final_scores(rows, figure.split, score)) is not None:
+            return entry(final, score)
+    return None
+
+
+def _mean(entries: Sequence[Entry]) -> Entry:
+    """Return the mean of entries, with its interval if all of them have the same seeds."""
+    if len(entries) == 1:
+        return entries[0]
+    values = [e.value for e in entries if e.value is not None]
+    if len(values) < len(entries):
+        return absent()
+    seeds = {frozenset(e.by_seed) for e in entries}
+    common = sorted(seeds.pop()) if len(seeds) == 1 else []
+    interval = mean_interval([fmean(e.by_seed[seed] for e in entries) for seed in common])
+    return Entry(text="", value=fmean(values), interval=interval)
+
+
+def published_table(frame: pd.DataFrame) -> Table | str:
+    """Return the table of our scores and the published ones, or the reason why there is none.
+
+    `frame` has rows from `lra.reports.rows.prepare`, under any protocols; each has a section.
+    """
+    groups = [runs for runs in protocol_runs(frame) if runs.protocol]
+    if not groups:
+        return (
+            "no row has a protocol, so no published figure has the same settings; run with "
+            "+protocol=NAME, where `lra list protocols` prints the names"
+        )
+    record = published_record()
+    found = [(runs.title, f) for runs in groups for f in findings_of(runs, record)]
+    if not found:
+        models = ", ".join(sorted({str(f) for runs in groups for f in runs.rows["family"]}))
+        names = ", ".join(dict.fromkeys(runs.protocol for runs in groups))
+        return f"the published record has no figure of {models} under the protocol {names}"
+    margins = {f.figure.metric: f"{f.figure.metric} {f.margin:.3g}" for _, f in found if f.margin}
+    arena = any(f.figure.task in TASKS for _, f in found)
+    caption = (
+        "Ours is a mean over seeds [95 % interval over seeds; for one seed, over examples]. The "
+        'verdict is "within the margin" if the whole interval is at most a margin from the '
+        'published figure, "higher" or "lower" if the interval excludes the figure, and otherwise '
+        '"too uncertain". Runs with deviations from the source, changed options or another scale '
+        f"are not comparable. Margins: {', '.join(margins.values())}."
+        f"{f' {CAVEAT}' if arena else ''}"
+    )
+    columns = [
+        Column(title="ours"), Column(title="published"), Column(title="difference"),
+        Column(title="deviations", words=True), Column(title="verdict", words=True),
+    ]  # fmt: skip
+    lines = [
+        (title, f"{f.line}, {f.figure.task}, {f.figure.metric} ({f.figure.split})", _entries(f))
+        for title, f in found
+    ]
+    return listed_table(lines, columns, title=TITLE, caption=caption, stub="model, task, metric")
+
+
+def _entries(finding: Finding) -> list[Entry]:
+    """Return the entries of a line, in the unit and with the digits of the published figure."""
+    figure, ours, difference = finding.figure, finding.ours, finding.difference
+    digits = max(1, len(figure.text.partition(".")[2]))
+
+    def text(value: float, sign: str = "") -> str:
+        return f"{value:{sign}.{digits}f}".replace("-", "−")
+
+    our_text = ours.text
+    if ours.value is not None:
+        our_text = text(finding.factor * ours.value) + _bounds(ours.interval, finding, digits)
+    table = figure.table
+    note = ", ".join(filter(None, (table.place, f"{figure.origin} run", table.remark)))
+    note += f"; chosen on: {table.chosen_on}" + (f"; runs: {table.runs}" if table.runs else "")
+    facts: dict[str, float | int | str] = {"margin": finding.margin, "unit": figure.unit}
+    verdict = str(finding.verdict)
+    verdict += f" ({'; '.join(finding.reasons)})" if finding.reasons else ""
+    return [
+        Entry(text=our_text, value=ours.value, interval=ours.interval, cells=ours.cells),
+        Entry(text=figure.text, value=figure.value, facts=facts, notes=(note,)),
+        absent() if difference is None else Entry(text=text(difference, "+"), value=difference),
+        Entry(text=", ".join(finding.deviations) or "none"),
+        Entry(text=verdict),
+    ]
+
+
+def _bounds(interval: Interval | None, finding: Finding, digits: int) -> str:
+    """Return an interval as printed after its mean; "" for None."""
+    if interval is None:
+        return ""
+    low, high = finding.factor * interval.low, finding.factor * interval.high
+    return f" [{low:.{digits}f}, {high:.{digits}f}]"
