@@ -1,6 +1,6 @@
 """Compare our runs under a protocol with the figures that the protocol's source prints."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -11,7 +11,12 @@ from lra.reports.arena.literature import published_name
 from lra.reports.arena.rules import TASKS
 from lra.reports.arena.runs import ProtocolRuns, protocol_runs
 from lra.reports.labels import names_in
-from lra.reports.literature.record import PublishedFigure, PublishedRecord, published_record
+from lra.reports.literature.record import (
+    Origin,
+    PublishedFigure,
+    PublishedRecord,
+    published_record,
+)
 from lra.reports.statistics.intervals import Interval, mean_interval
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
@@ -19,6 +24,16 @@ from lra.reports.tables.scores import ACCURACY, CAVEAT, Score, entry, final_scor
 from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.metrics import METRICS
 
+_TRAINED = {
+    Origin.own: "trained by the authors of the model", Origin.rerun: "re-run by others",
+    Origin.quoted: "quoted",
+}  # fmt: skip
+_COLUMNS = [
+    "line", "family", "task", "options", "metric", "split", "step", "cell", "seed", "value",
+    "status", "reason", "baseline", "labels", "device", "precision", "runner", "shared", "start",
+]  # fmt: skip
+_ARM = ["line", "family", "arm"]
+_Entries = dict[tuple[str, ...], list[Entry]]
 TITLE = "Our scores and the published ones"
 
 
@@ -92,91 +107,90 @@ def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Finding
             f"a comparison needs rows of one protocol and scale, but these have {names}: compare "
             "them separately"
         )
-    # Options of a task are settings of one model; other changed options make another model.
-    arms = [
-        ", ".join(k for k in names_in(labels.get("changed", "")) if not k.startswith("task."))
-        for labels in runs.rows["labels"]
-    ]
-    for (line, family, _), rows in runs.rows.groupby(["line", "family", arms], sort=True):
-        for figure in record.of_model(published_name(str(family))):
-            term = record.metrics[figure.metric]
-            average = record.averages.get(figure.task)
+    wanted = {ACCURACY.metric, *(name for term in record.metrics.values() for name in term.ours)}
+    # Failed runs have a row of accuracy. Frames with fewer columns are split faster.
+    scores = runs.rows.loc[runs.rows["metric"].isin(wanted), _COLUMNS]
+    options = scores["options"]
+    scores = scores.assign(
+        # Options of a task are settings of one model; other changed options make another model.
+        arm=[
+            str([k for k in _names([m], "changed") if k[:5] != "task."]) for m in scores["labels"]
+        ],
+        setting=[str(sorted(o for o in each.items() if o[0][:5] == "task.")) for each in options],
+    )
+    by_metric: dict[tuple[str, str], _Entries] = {}
+    for key, rows in scores.groupby(_ARM, sort=True):
+        for figure in record.of_model(published_name(str(key[1]))):
+            term, average = record.metrics[figure.metric], record.averages.get(figure.task)
             tasks = average.of if average else [figure.task]
             of_tasks = rows[rows["task"].isin([*tasks])]
             known = runs.protocol in figure.table.protocols and term.ours and not figure.at
             if not known or of_tasks.empty:
                 continue
-            factor = 100.0 if figure.unit == "%" else 1.0
-            ours, missing = _ours(of_tasks, figure, tasks, record, factor)
+            for name in term.ours:
+                if (name, figure.split) not in by_metric:
+                    by_metric[name, figure.split] = _entries_of(scores, name, figure.split)
+            metric = next((m for m in term.ours if by_metric[m, figure.split]), term.ours[0])
+            ran = {task: by_metric[metric, figure.split].get((*key, task), []) for task in tasks}
+            ambiguous = any(record.tasks[t].settings == 1 < len(ran[t]) for t in tasks)
+            means = [e for t in tasks for e in ran[t] or [absent()]]
             margin = term.margin or (term.relative or 0.0) * (figure.value or 0.0)
-            margin /= 100.0 if (figure.unit, figure.metric) == ("fraction", "accuracy") else 1.0
+            is_fraction = (figure.unit, figure.metric) == ("fraction", "accuracy")
             yield Finding(
-                line=str(line), figure=figure, ours=ours, factor=factor, margin=margin,
-                scaled=bool(runs.scale), deviations=_names(of_tasks, "deviations"),
-                reasons=[*_reasons(of_tasks, figure, runs), *missing],
+                line=str(key[0]), figure=figure, scaled=bool(runs.scale),
+                ours=absent() if ambiguous else _mean(means),
+                factor=100.0 if figure.unit == "%" else 1.0,
+                margin=margin / 100.0 if is_fraction else margin,
+                deviations=_names(of_tasks["labels"], "deviations"),
+                reasons=[*_reasons(of_tasks, figure, runs), *_gaps(ran, figure, record)],
             )  # fmt: skip
 
 
-def _names(rows: pd.DataFrame, label: str) -> list[str]:
-    """Return the names in a label of rows that lists them, each name once."""
-    return [*dict.fromkeys(n for labels in rows["labels"] for n in names_in(labels.get(label, "")))]
+def _entries_of(scores: pd.DataFrame, metric: str, split: str) -> _Entries:
+    """Return our score in each setting of each task, by the model; {} if no row has the metric."""
+    score = Score(metric=metric, title=metric, unit=METRICS[metric].unit)
+    score = ACCURACY if metric == ACCURACY.metric else score
+    final, entries = final_scores(scores, split, score), _Entries()
+    if final is not None:
+        for (*key, _), part in final.groupby([*_ARM, "task", "setting"], sort=True):
+            entries.setdefault(tuple(map(str, key)), []).append(entry(part, score))
+    return entries
+
+
+def _gaps(
+    ran: Mapping[str, Sequence[Entry]], figure: PublishedFigure, record: PublishedRecord
+) -> Iterator[str]:
+    """Yield what our scores lack, where `ran` has those of each task, one for each setting."""
+    for task, entries in ran.items():
+        count = record.tasks[task].settings
+        if not entries:
+            yield f"no {figure.metric} on the {figure.split} split of {task}"
+        elif len(entries) != count:
+            yield f"our runs have {len(entries)} settings of {task}, the source {count}"
+        for e in entries:
+            if e.value is None:
+                yield f"{task}: {', '.join(e.notes) or e.text}"
+
+
+def _names(labels: Iterable[Mapping[str, str]], label: str) -> list[str]:
+    """Return the names in a label that lists them, from the labels of rows; each name once."""
+    return [*dict.fromkeys(n for mapping in labels for n in names_in(mapping.get(label, "")))]
 
 
 def _reasons(rows: pd.DataFrame, figure: PublishedFigure, runs: ProtocolRuns) -> Iterator[str]:
     """Yield why our runs are not those of the source."""
     if runs.scale:
         yield f"scale {runs.scale}"
-    if changed := _names(rows, "changed"):
+    if changed := _names(rows["labels"], "changed"):
         yield f"changed options: {', '.join(changed)}"
     if rows["shared"].any():
         yield "the source did not train this model"
     if (rows["start"] != "").any():
         yield "the training began from stored weights"
-    if _names(rows, "deviations"):
+    if _names(rows["labels"], "deviations"):
         yield "deviations"
     if figure.value is None:
         yield "the source reports a failure"
-
-
-def _ours(
-    rows: pd.DataFrame,
-    figure: PublishedFigure,
-    tasks: Sequence[str],
-    record: PublishedRecord,
-    factor: float,
-) -> tuple[Entry, list[str]]:
-    """Return our score for a figure, a mean over settings and tasks, and why it is incomplete."""
-    entries, missing = [], []
-    for task in tasks:
-        of_task, count = rows[rows["task"] == task], record.tasks[task].settings
-        options = [
-            str(sorted((k, v) for k, v in o.items() if k.startswith("task.")))
-            for o in of_task["options"]
-        ]
-        settings = [part for _, part in of_task.groupby(options)] if len(of_task) else []
-        scored = [e for part in settings if (e := _entry(part, figure, record, factor)) is not None]
-        if not settings:
-            missing.append(f"no run on {task}")
-        elif not scored:
-            missing.append(f"no {figure.metric} on the {figure.split} split of {task}")
-        elif count > 1 and len(scored) != count:
-            missing.append(f"{len(scored)} of {count} settings of {task}")
-        elif failed := next((e for e in scored if e.value is None), None):
-            missing.append(f"{task}: {', '.join(failed.notes) or failed.text}")
-        entries += scored if scored else [absent()]
-    return _mean(entries), missing
-
-
-def _entry(
-    rows: pd.DataFrame, figure: PublishedFigure, record: PublishedRecord, factor: float
-) -> Entry | None:
-    """Return our score on one task in the metric of a figure; None if the rows lack the metric."""
-    for name in record.metrics[figure.metric].ours:
-        score = Score(metric=name, title=name, unit=METRICS[name].unit, factor=factor, digits=3)
-        score = ACCURACY if name == ACCURACY.metric else score
-        if (final := final_scores(rows, figure.split, score)) is not None:
-            return entry(final, score)
-    return None
 
 
 def _mean(entries: Sequence[Entry]) -> Entry:
@@ -242,7 +256,7 @@ def _entries(finding: Finding) -> list[Entry]:
     if ours.value is not None:
         our_text = text(finding.factor * ours.value) + _bounds(ours.interval, finding, digits)
     table = figure.table
-    note = ", ".join(filter(None, (table.place, f"{figure.origin} run", table.remark)))
+    note = ", ".join(filter(None, (table.place, _TRAINED[figure.origin], table.remark)))
     note += f"; chosen on: {table.chosen_on}" + (f"; runs: {table.runs}" if table.runs else "")
     facts: dict[str, float | int | str] = {"margin": finding.margin, "unit": figure.unit}
     verdict = str(finding.verdict)
