@@ -79,19 +79,33 @@ class Finding:
         return self.factor * self.ours.value - self.figure.value
 
     @property
-    def verdict(self) -> Verdict:
-        """What the interval says; a finding with reasons is never comparable."""
-        if self.reasons or self.difference is None or self.figure.value is None:
+    def relation(self) -> Verdict:
+        """What the numbers say, whatever differs in the settings."""
+        if self.difference is None or self.ours.value is None:
             return Verdict.incomparable
         if self.ours.interval is None:
             return Verdict.uncertain
-        low = self.factor * self.ours.interval.low - self.figure.value
-        high = self.factor * self.ours.interval.high - self.figure.value
+        published = self.difference - self.factor * self.ours.value  # with a minus
+        low = self.factor * self.ours.interval.low + published
+        high = self.factor * self.ours.interval.high + published
         if -self.margin <= low and high <= self.margin:
             return Verdict.within
         if low <= 0 <= high:
             return Verdict.uncertain
         return Verdict.higher if low > 0 else Verdict.lower
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the numbers say; they are never comparable if there is a reason."""
+        return Verdict.incomparable if self.reasons else self.relation
+
+    @property
+    def words(self) -> str:
+        """The verdict with its reasons, and what the numbers say in spite of them."""
+        if not self.reasons:
+            return str(self.verdict)
+        numbers = "" if self.difference is None else f"; by the numbers: {self.relation}"
+        return f"{self.verdict} ({'; '.join(self.reasons)}){numbers}"
 
 
 def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Finding]:
@@ -166,7 +180,7 @@ def _gaps(
         if not entries:
             yield f"no {figure.metric} on the {figure.split} split of {task}"
         elif len(entries) != count:
-            yield f"our runs have {len(entries)} settings of {task}, the source {count}"
+            yield f"settings of {task}: ours {len(entries)}, the source {count}"
         for e in entries:
             if e.value is None:
                 yield f"{task}: {', '.join(e.notes) or e.text}"
@@ -259,14 +273,12 @@ def _entries(finding: Finding) -> list[Entry]:
     note = ", ".join(filter(None, (table.place, _TRAINED[figure.origin], table.remark)))
     note += f"; chosen on: {table.chosen_on}" + (f"; runs: {table.runs}" if table.runs else "")
     facts: dict[str, float | int | str] = {"margin": finding.margin, "unit": figure.unit}
-    verdict = str(finding.verdict)
-    verdict += f" ({'; '.join(finding.reasons)})" if finding.reasons else ""
     return [
         Entry(text=our_text, value=ours.value, interval=ours.interval, cells=ours.cells),
         Entry(text=figure.text, value=figure.value, facts=facts, notes=(note,)),
         absent() if difference is None else Entry(text=text(difference, "+"), value=difference),
         Entry(text=", ".join(finding.deviations) or "none"),
-        Entry(text=verdict),
+        Entry(text=finding.words),
     ]
 
 
