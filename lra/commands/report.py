@@ -51,8 +51,8 @@ examples:
         "sweep",
     )  # fmt: skip
     choice = parser.parse_args(argv)
-    if choice.what and (choice.publish or choice.out):
-        parser.error("`lra report compare` prints a table: omit --publish and --out")
+    if choice.what and any((choice.publish, choice.out, choice.title, choice.style)):
+        parser.error("`lra report compare` prints a table: omit --publish, --out, --title, --style")
     from lra.results.rows import file_of_rows, publish
 
     if choice.publish:

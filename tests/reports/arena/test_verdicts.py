@@ -149,4 +149,4 @@ def test_the_command_prints_the_comparison(capsys: pytest.CaptureFixture[str]) -
     assert "no row has a protocol" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["report", "compare", "--out", "x"])
-    assert "omit --publish and --out" in capsys.readouterr().err
+    assert "omit --publish, --out, --title, --style" in capsys.readouterr().err
