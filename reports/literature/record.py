@@ -7,9 +7,9 @@ averages, and the CSV files have one line for each figure. A figure that cannot 
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -29,12 +29,9 @@ class BadRecord(ValueError):
 class Origin(StrEnum):
     """Who trained the model of a figure."""
 
-    own = "own"
-    """The authors of the source, who propose the model."""
-    rerun = "rerun"
-    """The authors of the source, who re-ran a model of others."""
-    quoted = "quoted"
-    """Others: the source quotes the figure."""
+    own = "own"  # the authors of the source, who propose it
+    rerun = "rerun"  # the authors of the source; others proposed it
+    quoted = "quoted"  # others, whom the source quotes
 
 
 class ChosenOn(StrEnum):
@@ -153,29 +150,33 @@ class PublishedFigure:
         return self.system, self.task, self.metric, self.split, self.at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PublishedRecord:
     """All tables and figures, and the terms that they use."""
 
     tables: Mapping[str, PublishedTable]
-    figures: Sequence[PublishedFigure]
+    figures: list[PublishedFigure]
     metrics: Mapping[str, MetricTerm]
     tasks: Mapping[str, TaskTerm]
     averages: Mapping[str, AverageTerm]
-    _indexed: dict[tuple[str, tuple[str, ...]], PublishedFigure] = field(default_factory=dict)
-    _by_model: dict[str, list[PublishedFigure]] = field(default_factory=dict)
+
+    @cached_property
+    def _indexed(self) -> Mapping[tuple[str, tuple[str, ...]], PublishedFigure]:
+        return {(f.table.label, f.identity): f for f in self.figures}
+
+    @cached_property
+    def _by_model(self) -> Mapping[str, Sequence[PublishedFigure]]:
+        by_model: dict[str, list[PublishedFigure]] = {}
+        for figure in self.figures:
+            by_model.setdefault(figure.model, []).append(figure)
+        return by_model
 
     def of_model(self, family: str) -> Sequence[PublishedFigure]:
         """Return the figures that protocols reproduce with a family."""
-        if not self._by_model:
-            for figure in self.figures:
-                self._by_model.setdefault(figure.model, []).append(figure)
         return self._by_model.get(family, ()) if family else ()
 
     def find(self, label: str, figure: PublishedFigure, **changes: str) -> PublishedFigure | None:
         """Return the figure of a table that has the identity of another one, with changes."""
-        if not self._indexed:
-            self._indexed.update({(f.table.label, f.identity): f for f in self.figures})
         names = ("system", "task", "metric", "split", "at")
         pairs = zip(names, figure.identity, strict=True)
         identity = tuple(changes.get(name, value) for name, value in pairs)
@@ -195,27 +196,20 @@ def read_record(folder: Traversable) -> PublishedRecord:
         BadRecord: an entry lacks its source or has an unknown name or an impossible number; the
             message names file and line.
     """
-    terms = _yaml(folder, "terms.yaml")
-    tables = {
-        label: _typed(PublishedTable, {"label": label, **facts}, f"tables.yaml, {label}")
-        for label, facts in _yaml(folder, "tables.yaml").items()
-    }
+    terms, tables = _yaml(folder, "terms.yaml"), _yaml(folder, "tables.yaml")
+    labelled = {label: {"label": label, **facts} for label, facts in tables.items()}
     record = PublishedRecord(
-        tables=tables,
+        tables=_typed(PublishedTable, labelled, "tables.yaml"),
         figures=[],
-        metrics={k: _typed(MetricTerm, v, f"terms.yaml, {k}") for k, v in terms["metrics"].items()},
-        tasks={k: _typed(TaskTerm, v, f"terms.yaml, {k}") for k, v in terms["tasks"].items()},
-        averages={
-            k: _typed(AverageTerm, v, f"terms.yaml, {k}") for k, v in terms["averages"].items()
-        },
+        metrics=_typed(MetricTerm, terms["metrics"], "terms.yaml"),
+        tasks=_typed(TaskTerm, terms["tasks"], "terms.yaml"),
+        averages=_typed(AverageTerm, terms["averages"], "terms.yaml"),
     )
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".csv")), key=lambda f: f.name)
-    figures = [figure for file in files for figure in _figures(file, record)]
-    _refuse_unlike_means(figures, record)
-    return PublishedRecord(
-        tables=tables, figures=figures, metrics=record.metrics, tasks=record.tasks,
-        averages=record.averages,
-    )  # fmt: skip
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".csv"):
+            record.figures.extend(_figures(file, record))
+    _refuse_unlike_means(record)
+    return record
 
 
 def _yaml(folder: Traversable, name: str) -> Mapping[str, Any]:
@@ -225,18 +219,20 @@ def _yaml(folder: Traversable, name: str) -> Mapping[str, Any]:
     return content
 
 
-def _typed(kind: Any, facts: Mapping[str, Any], where: str) -> Any:
-    """Return facts as a dataclass, or raise BadRecord that says which fact is wrong."""
+def _typed(kind: type[Any], entries: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Return entries as dataclasses, or raise BadRecord that says which fact is wrong."""
     names = [f.name for f in fields(kind)]
-    if wrong := [name for name in facts if name not in names]:
-        raise BadRecord(f"{where}: there is no fact {wrong[0]!r}; use one of {', '.join(names)}")
-    if kind is PublishedTable:
-        if not str(facts.get("source") or "").strip():
+    for name, facts in entries.items():
+        where = f"{file}, {name}"
+        if wrong := [fact for fact in facts if fact not in names]:
+            raise BadRecord(f"{where}: no fact is called {wrong[0]!r}; use {', '.join(names)}")
+        if kind is PublishedTable and not str(facts.get("source") or "").strip():
             raise BadRecord(
                 f"{where}: the table has no source; name the paper or repository that prints it"
             )
-        facts = {**facts, "chosen_on": _choice(ChosenOn, facts.get("chosen_on", "unknown"), where)}
-    return kind(**facts)
+        if "chosen_on" in facts:
+            facts["chosen_on"] = _choice(ChosenOn, facts["chosen_on"], where)
+    return {name: kind(**facts) for name, facts in entries.items()}
 
 
 def _choice(kind: type[StrEnum], text: str, where: str) -> Any:
@@ -310,10 +306,10 @@ def _check(figure: PublishedFigure, record: PublishedRecord, where: str) -> None
         )
 
 
-def _refuse_unlike_means(figures: Sequence[PublishedFigure], record: PublishedRecord) -> None:
+def _refuse_unlike_means(record: PublishedRecord) -> None:
     """Raise BadRecord if a table has means over different tasks and does not say so."""
     by_table: dict[tuple[str, str], str] = {}
-    for figure in figures:
+    for figure in record.figures:
         average = record.averages.get(figure.task)
         if average is None or figure.table.mixes:
             continue

@@ -68,7 +68,7 @@ FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
         ("one,A,,text\n", None, "line 2: the line must have exactly the columns table, system"),
         (line("text", "50") * 2, None, "line 3: an earlier line has a figure of one / A / text"),
         (line("five_tasks", "5") + line("six_tasks", "5", "B"), None, "means five_tasks and six_"),
-        (line("text", "50"), "one: {source: x, chosen: test}\n", "there is no fact 'chosen'"),
+        (line("text", "50"), "one: {source: x, chosen: test}\n", "no fact is called 'chosen'"),
         (line("text", "50"), "one: {source: x, chosen_on: dev}\n", "'dev' is none of test"),
     ],
 )
