@@ -133,8 +133,8 @@ def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Finding
         setting=[str(sorted(o for o in each.items() if o[0][:5] == "task.")) for each in options],
     )
     by_metric: dict[tuple[str, str], _Entries] = {}
-    for key, rows in scores.groupby(_ARM, sort=True):
-        for figure in record.of_model(published_name(str(key[1]))):
+    for (line, family, arm), rows in scores.groupby(_ARM, sort=True):
+        for figure in record.of_model(published_name(str(family))):
             term, average = record.metrics[figure.metric], record.averages.get(figure.task)
             tasks = average.of if average else [figure.task]
             of_tasks = rows[rows["task"].isin([*tasks])]
@@ -145,13 +145,16 @@ def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Finding
                 if (name, figure.split) not in by_metric:
                     by_metric[name, figure.split] = _entries_of(scores, name, figure.split)
             metric = next((m for m in term.ours if by_metric[m, figure.split]), term.ours[0])
-            ran = {task: by_metric[metric, figure.split].get((*key, task), []) for task in tasks}
+            entries = by_metric[metric, figure.split]
+            ran = {
+                task: entries.get((str(line), str(family), str(arm), task), []) for task in tasks
+            }
             ambiguous = any(record.tasks[t].settings == 1 < len(ran[t]) for t in tasks)
             means = [e for t in tasks for e in ran[t] or [absent()]]
             margin = term.margin or (term.relative or 0.0) * (figure.value or 0.0)
             is_fraction = (figure.unit, figure.metric) == ("fraction", "accuracy")
             yield Finding(
-                line=str(key[0]), figure=figure, scaled=bool(runs.scale),
+                line=str(line), figure=figure, scaled=bool(runs.scale),
                 ours=absent() if ambiguous else _mean(means),
                 factor=100.0 if figure.unit == "%" else 1.0,
                 margin=margin / 100.0 if is_fraction else margin,
@@ -166,8 +169,9 @@ def _entries_of(scores: pd.DataFrame, metric: str, split: str) -> _Entries:
     score = ACCURACY if metric == ACCURACY.metric else score
     final, entries = final_scores(scores, split, score), _Entries()
     if final is not None:
-        for (*key, _), part in final.groupby([*_ARM, "task", "setting"], sort=True):
-            entries.setdefault(tuple(map(str, key)), []).append(entry(part, score))
+        for (line, family, arm, task, _), part in final.groupby([*_ARM, "task", "setting"]):
+            key = (str(line), str(family), str(arm), str(task))
+            entries.setdefault(key, []).append(entry(part, score))
     return entries
 
 

@@ -51,13 +51,15 @@ def _parts(
 
     A failed task counts `failure` percent; None stands for its chance.
     """
-    label, parts = mean.table.cells_of or mean.table.label, []
+    label = mean.table.cells_of or mean.table.label
+    parts: list[tuple[float, float]] = []
     for task in tasks:
         part = record.find(label, mean, task=task)
-        value = part and (record.tasks[task].chance if failure is None else failure)
-        if part is None or (part.value is None and value is None):
+        counted = record.tasks[task].chance if failure is None else failure
+        if part is None or (part.value is None and counted is None):
             return []
-        parts.append((value or 0.0, 0.0) if part.value is None else (part.value, part.half_unit))
+        is_number = part.value is not None
+        parts.append((part.value or 0.0, part.half_unit) if is_number else (counted or 0.0, 0.0))
     return parts
 
 
