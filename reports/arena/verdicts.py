@@ -144,11 +144,9 @@ def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Finding
             for name in term.ours:
                 if (name, figure.split) not in by_metric:
                     by_metric[name, figure.split] = _entries_of(scores, name, figure.split)
-            metric = next((m for m in term.ours if by_metric[m, figure.split]), term.ours[0])
-            entries = by_metric[metric, figure.split]
-            ran = {
-                task: entries.get((str(line), str(family), str(arm), task), []) for task in tasks
-            }
+            key = (str(line), str(family), str(arm))
+            maps = [by_metric[name, figure.split] for name in term.ours]
+            ran = {t: next((e for m in maps if (e := m.get((*key, t)))), []) for t in tasks}
             ambiguous = any(record.tasks[t].settings == 1 < len(ran[t]) for t in tasks)
             means = [e for t in tasks for e in ran[t] or [absent()]]
             margin = term.margin or (term.relative or 0.0) * (figure.value or 0.0)
