@@ -18,7 +18,7 @@ from lra.reports.install import ForeignFile, install
 from lra.reports.page.configurations import CellAccount
 from lra.reports.page.document import ReportSection, write_documents
 from lra.reports.rows import names_by_group, prepare
-from lra.reports.sections import arena, costs, losses, scores
+from lra.reports.sections import arena, costs, losses, published_figures, scores
 from lra.reports.sections.generic import generic_tables
 from lra.reports.sections.section import (
     LeftOut,
@@ -36,7 +36,9 @@ from lra.reports.style import DEFAULT, Captions, ReportStyle, current_style, usi
 from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.table import Table, to_csv, to_markdown
 
-EVERY: tuple[SectionOf, ...] = (scores.section, costs.section, losses.section)
+EVERY: tuple[SectionOf, ...] = (
+    published_figures.section, scores.section, costs.section, losses.section,
+)  # fmt: skip
 """Sections that rows of any runner may have. They follow the section about protocols."""
 NONE: Mapping[str, Any] = MappingProxyType({})
 _LARGE = 20_000

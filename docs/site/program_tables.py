@@ -15,9 +15,22 @@ from lra.composition.own_options import TABLES as CHOSEN
 from lra.composition.yaml_text import load
 from lra.models.kernels.providers import WITHOUT, all_kernels
 from lra.runners.metrics import METRICS
+from published_tables import (
+    published_checks,
+    published_disagreements,
+    published_means,
+    published_mixed,
+    published_wrong,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("docs/deviations.md", "docs/disagreements.md", "docs/gpu.md", "docs/results.md")
+PAGES = (
+    "docs/deviations.md",
+    "docs/disagreements.md",
+    "docs/gpu.md",
+    "docs/published.md",
+    "docs/results.md",
+)
 DISAGREEMENTS = ROOT / "tests/parity/disagreements.json"
 PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -96,7 +109,9 @@ def without_kernels() -> Iterator[str]:
 
 TABLES: Mapping[str, Callable[[], Iterable[str]]] = {
     "metrics": metrics, "deviations": deviations, "disagreements": disagreements,
-    "kernels": kernels, "without_kernels": without_kernels,
+    "kernels": kernels, "without_kernels": without_kernels, "published_checks": published_checks,
+    "published_wrong": published_wrong, "published_mixed": published_mixed,
+    "published_means": published_means, "published_disagreements": published_disagreements,
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """`lra report`: write tables and figures from stored results, without torch or a network."""
 
 import sys
+from pathlib import Path
 
 from lra.composition.arguments import Parser, add_plugin_words, add_results, path_word
 
@@ -19,8 +20,14 @@ examples:
   lra report --sweep quickstart               write results/reports/quickstart/report.html
   lra report --rows example                   report published rows that come with lra
   lra report --sweep mine --style slides      use larger letters and lines
-  lra report --sweep mine --publish my_rows   write my_rows.jsonl and my_rows.json to share""",
+  lra report --sweep mine --publish my_rows   write my_rows.jsonl and my_rows.json to share
+  lra report compare --sweep mine             print your scores next to published ones""",
     )
+    parser.add_argument(
+        "what", nargs="?", choices=["compare"],
+        help="compare: write no report; print your scores under each protocol with the published "
+        "ones, the difference and a verdict, or why nothing compares",
+    )  # fmt: skip
     add_results(parser)
     parser.add_argument("--sweep", help="name of a sweep; default: every stored run")
     parser.add_argument(
@@ -44,6 +51,8 @@ examples:
         "sweep",
     )  # fmt: skip
     choice = parser.parse_args(argv)
+    if choice.what and any((choice.publish, choice.out, choice.title, choice.style)):
+        parser.error("`lra report compare` prints a table: omit --publish, --out, --title, --style")
     from lra.results.rows import file_of_rows, publish
 
     if choice.publish:
@@ -52,6 +61,8 @@ examples:
         for path in publish(choice.results, choice.sweep, choice.publish):
             print(path)
         return 0
+    if choice.what:
+        return _compare(choice.results, choice.sweep, choice.rows and file_of_rows(choice.rows))
     from lra.reports.rows import prepare
     from lra.reports.sections.arena import undrawn
     from lra.results.reporting import write
@@ -76,3 +87,22 @@ examples:
     for line in written.left_out:
         print(f"excluded: {line}", file=sys.stderr)
     return 1 if written.left_out else 0
+
+
+def _compare(results: Path, sweep: str | None, file: Path | None) -> int:
+    """Print stored scores next to published ones; return 1 if a damaged file excludes runs."""
+    from lra.reports.arena.verdicts import published_table
+    from lra.reports.rows import prepare
+    from lra.reports.tables.table import to_markdown
+    from lra.results.rows import published_with_names, stored_rows
+
+    damaged: list[str] = []
+    if file is not None:
+        rows = published_with_names(file)
+    else:
+        rows, _, damaged = stored_rows(results, sweep)
+    outcome = published_table(prepare(rows))
+    print(outcome if isinstance(outcome, str) else to_markdown(outcome).rstrip())
+    for line in damaged:
+        print(f"excluded: {line}", file=sys.stderr)
+    return 1 if damaged else 0

@@ -1,17 +1,15 @@
-"""Published results of the Long Range Arena, by protocol and model, from `published.yaml`."""
+"""Published results of the Long Range Arena, by protocol and model, from the published record."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from typing import Any
 
-import yaml
+from lra.reports.arena.rules import EXACT, TASKS
+from lra.reports.literature.findings import FAILURES
+from lra.reports.literature.record import FAIL, PublishedFigure, PublishedRecord, published_record
 
-from lra.reports.arena.rules import EXACT
-
-FAIL = "FAIL"
-"""Printed in place of a number if a paper reports a failure."""
+COSTS = "arena_costs"
+"""The table of the record with times and memories."""
+_LENGTHS = (1000, 2000, 3000, 4000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +37,6 @@ class PublishedCost:
     gigabytes: Sequence[float | None]
 
 
-@cache
-def _registry() -> Mapping[str, Any]:
-    """Return the content of `published.yaml`, whose keys are `scores` and `costs`."""
-    text = resources.files("lra.reports.arena").joinpath("published.yaml").read_text("utf-8")
-    registry: Mapping[str, Any] = yaml.safe_load(text)
-    return registry
-
-
 def published_scores(protocol: str, family: str) -> dict[str, PublishedScore]:
     """Return the scores of a model in the source of a protocol, by task or name of an average."""
     return {
@@ -61,21 +51,46 @@ def printed_scores(family: str, column: str) -> list[PublishedScore]:
 
 def _scores_of(family: str) -> Iterator[tuple[str, Sequence[str], PublishedScore]]:
     """Yield (column, protocols of the table, score) for each published score of a model."""
-    for table in _registry()["scores"].values():
-        line = table["models"].get(_published_name(family), [])
-        for column, value in zip(table["columns"] if line else (), line, strict=True):
-            if value is not None:
-                percent = None if value == FAIL else float(value)
-                score = PublishedScore(
-                    percent=percent, source=table["source"], remark=table["remark"]
-                )
-                yield column, table["protocols"], score
+    record = published_record()
+    for figure in record.of_model(published_name(family)):
+        if (figure.metric, figure.split, figure.at) != ("accuracy", "test", ""):
+            continue
+        score = PublishedScore(
+            percent=figure.value, source=figure.table.place, remark=figure.table.remark
+        )
+        for column in _columns(figure, record):
+            yield column, figure.table.protocols, score
+
+
+def _columns(figure: PublishedFigure, record: PublishedRecord) -> Sequence[str]:
+    """Return the task or the rules of the average of a figure; () if it is no score of the arena.
+
+    Without a failed task, a mean of six tasks is the same by each rule.
+    """
+    if figure.task != "six_tasks":
+        return (figure.task,) if figure.task in (*TASKS, "five_tasks") else ()
+    label = figure.table.cells_of or figure.table.label
+    parts = [record.find(label, figure, task=task) for task in TASKS]
+    if all(part is not None and part.value is not None for part in parts):
+        return [name for name, failure in FAILURES.items() if failure is not None]
+    return [name for name, failure in FAILURES.items() if failure == figure.table.failure]
 
 
 def published_cost(family: str) -> PublishedCost | None:
     """Return the costs of a model in the paper's table 2; None if the table lacks the model."""
-    line = _registry()["costs"]["models"].get(_published_name(family))
-    return None if line is None else PublishedCost(**line)
+    figures = {
+        (figure.metric, figure.at): figure.value
+        for figure in published_record().of_model(published_name(family))
+        if figure.table.label == COSTS
+    }
+    columns = [
+        [figures.get((metric, f"length={length}")) for length in _LENGTHS]
+        for metric in ("steps_per_second", "speedup_vs_transformer", "peak_memory_per_device")
+    ]
+    steps, ratio, gigabytes = columns
+    if not figures:
+        return None
+    return PublishedCost(steps_per_second=steps, ratio=ratio, gigabytes=gigabytes)
 
 
 def published_bubble(
@@ -89,16 +104,16 @@ def published_bubble(
         rule: the name of the average.
     """
     score, cost = published_scores(protocol, family).get(rule), published_cost(family)
-    same_paper = protocol in _registry()["costs"]["protocols"]
+    same_paper = protocol in published_record().tables[COSTS].protocols
     return (score, cost) if score and cost and same_paper else None
 
 
 def cost_source() -> tuple[str, str]:
     """Return the source of the published costs, and a remark about their hardware."""
-    costs = _registry()["costs"]
-    return str(costs["source"]), str(costs["remark"])
+    table = published_record().tables[COSTS]
+    return table.place, table.remark
 
 
-def _published_name(family: str) -> str:
-    """Return the name of a family in the registry, which has one entry for exact attention."""
+def published_name(family: str) -> str:
+    """Return the name of a family in the record, which has one entry for exact attention."""
     return EXACT[0] if family in EXACT else family

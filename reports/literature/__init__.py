@@ -1,0 +1,1 @@
+"""Figures that papers and repositories print, with their sources, as reviewed data."""
