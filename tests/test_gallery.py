@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
+from archive import PUBLISHED, index
 from gallery import EXHIBITS, WITHOUT_ROWS, command, picture, published_file, write_gallery
 from lra.results.rows import published_rows
 from lra.results.style import shipped_styles
@@ -30,6 +31,10 @@ def drawn_in_reports() -> set[str]:
                 name = node.targets[0].id
                 found |= {f"{module}.{name}"} if re.fullmatch(r"[a-z]\w*_figures?", name) else set()
     return {name for name in found if name.rpartition(".")[2] not in PARTS_OF_OTHERS}
+
+
+def test_the_index_lists_all_published_rows() -> None:
+    assert (PUBLISHED / "README.md").read_text(encoding="utf-8") == index(), "make pages"
 
 
 def test_every_kind_of_figure_is_in_the_gallery() -> None:

@@ -90,6 +90,7 @@ EXHIBITS = (
             "compression-trade-off", "How much can a model be compressed?"),
 )  # fmt: skip
 WITHOUT_ROWS = {
+    "reports.comparison.trend.trend_figure": "the times of a family, by day",
     "reports.figures.bubbles.bubble_figure": "speed, score and memory of models that were trained "
     "and timed under a protocol of the Long Range Arena",
     "reports.sections.attention_mass.mass_figure": "measurements of the runner `attention_mass`",

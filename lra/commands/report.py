@@ -11,6 +11,10 @@ def main(argv: list[str]) -> int:
 
     Prints the paths of written files to stdout, and what is missing in the report to stderr.
     """
+    if argv[:1] == ["trend"]:
+        from lra.results.trend import main as trend
+
+        return trend(argv[1:])
     parser = Parser(
         prog="lra report",
         description="Write tables, figures and a page from stored results. The exit code is 1 if a "
@@ -21,7 +25,8 @@ examples:
   lra report --rows example                   report published rows that come with lra
   lra report --sweep mine --style slides      use larger letters and lines
   lra report --sweep mine --publish my_rows   write my_rows.jsonl and my_rows.json to share
-  lra report compare --sweep mine             print your scores next to published ones""",
+  lra report compare --sweep mine             print your scores next to published ones
+  lra report trend linear                     print speed and memory by day and revision""",
     )
     parser.add_argument(
         "what", nargs="?", choices=["compare"],

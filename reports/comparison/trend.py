@@ -13,7 +13,10 @@ from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import table_of
 from lra.reports.tables.table import Column, Entry, Table
 
-SETTING = ("device", "precision", "threads", "mode", "causal", "size", "positions")
+SETTING = (
+    "device", "precision", "threads", "mode", "causal", "task", "changed_options", "size",
+    "positions",
+)  # fmt: skip
 """Columns of rows; revisions are compared only if those that rows have are equal."""
 QUANTITIES = {"time_ratio": "speed", "peak_tensor_bytes_ratio": "memory"}
 TITLES = {"speed": "speed relative to SDPA (×)", "memory": "peak memory relative to SDPA (×)"}
@@ -30,20 +33,19 @@ def trend_points(rows: pd.DataFrame, family: str) -> pd.DataFrame:
     A revision is a day and a fingerprint of the sources. Disturbed times are excluded.
 
     Args:
-        rows: rows from `lra.reports.rows.prepare`, of any number of files.
-        family: the family, with the options of its YAML file.
+        rows: rows from `lra.reports.rows.prepare`, of any number of files. Their column
+            `changed_options` has the options of the mixer that differ from the defaults.
+        family: the family.
 
     Raises:
         NoTrend: no undisturbed row times the family interleaved with SDPA.
     """
-    changed = rows["options"].map(lambda o: any(name.startswith("mixer.") for name in o))
     chosen = rows[
         (rows["family"] == family)
         & rows["metric"].isin([*QUANTITIES])
         & (rows["status"] == "ok")
         & (rows["reference"] == REFERENCE)
         & (rows["disturbed"] == "")
-        & ~changed.astype(bool)
     ]
     if chosen.empty:
         raise NoTrend(
@@ -74,8 +76,11 @@ def by_machine(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         first = part.iloc[0]
         direction = "causal" if first["causal"] else "bidirectional"
         size = str(first.get("size", "")).strip("{}").replace("'", "").replace(": ", " ")
-        words = (first["device"], f"{first['threads']} threads", first["precision"], direction)
-        yield ", ".join(filter(None, (*map(str, words), str(first["mode"]), size))), part
+        words = (
+            first["device"], f"{first['threads']} threads", first["precision"], direction,
+            f"{first['mode']} on {first['task']}", size, first["changed_options"],
+        )  # fmt: skip
+        yield ", ".join(filter(None, map(str, words))), part
 
 
 def trend_table(points: pd.DataFrame, family: str) -> Table:
@@ -116,13 +121,15 @@ def trend_figure(points: pd.DataFrame, family: str) -> Figure:
             of_quantity = part[part["quantity"] == quantity]
             for length, line in [*of_quantity.groupby("length", sort=True)][-6:]:
                 by_day = line.groupby("day")["value"].median()
-                axes.plot(
-                    pd.to_datetime(by_day.index), by_day.to_numpy(), marker="o",
-                    label=f"{length:,} tokens",
-                )  # fmt: skip
-            axes.set_yscale("log")
+                axes.plot([*by_day.index], [*by_day], marker="o", label=f"{length:,} tokens")
+            if quantity == "speed":
+                axes.set_yscale("log")
+                for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+                    axis(lambda value, _: f"{value:g}")
+            else:
+                axes.set_ylim(bottom=0)
             axes.set_ylabel(heading)
-            axes.tick_params(axis="x", rotation=30)
-        axes.legend(fontsize="small")
-        figure.suptitle(f"{family}: {title}", fontsize="medium")
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right", fontsize="small", frameon=False)
+        figure.suptitle(f"{family}: {title}", fontsize="medium", wrap=True)
     return figure

@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lra.reports.comparison.trend import NoTrend, trend_figure, trend_points, trend_table
+from lra.reports.comparison.trend import (
+    NoTrend,
+    by_machine,
+    trend_figure,
+    trend_points,
+    trend_table,
+)
 from lra.reports.rows import prepare
 
 DAYS = {"2026-01-02": "aaaa", "2026-02-03": "bbbb"}
@@ -22,11 +28,11 @@ def rows(make: SimpleNamespace) -> pd.DataFrame:
             lines += make.timing("linear", length, seconds, references={"sdpa": 0.04}, **about)
     other = {"device": "another", "created": "2026-01-05T00:00:00+00:00"}
     lines += make.timing("linear", 512, 0.04, references={"sdpa": 0.04}, **other)
-    return make.frame(*lines)
+    return prepare(make.frame(*lines)).assign(changed_options="")
 
 
 def test_a_line_for_each_revision_of_a_machine(rows: pd.DataFrame) -> None:
-    points = trend_points(prepare(rows), "linear")
+    points = trend_points(rows, "linear")
     table = trend_table(points, "linear")
     speeds = [row for row in table.rows if "speed" in row.section]
     assert [row.title for row in speeds] == [
@@ -42,12 +48,12 @@ def test_a_line_for_each_revision_of_a_machine(rows: pd.DataFrame) -> None:
 
 
 def test_disturbed_and_changed_rows_are_no_trend(rows: pd.DataFrame) -> None:
-    prepared = prepare(rows)
     for change in ({"disturbed": "load"}, {"status": "timeout"}, {"reference": "softmax"}):
         with pytest.raises(NoTrend, match="no row times linear interleaved with sdpa"):
-            trend_points(prepared.assign(**change), "linear")
-    other = [("mixer.feature_map",)] * len(prepared)
-    with pytest.raises(NoTrend, match="runner=scaling"):
-        trend_points(prepared.assign(options=other), "linear")
-    with pytest.raises(NoTrend, match="no row times performer"):
-        trend_points(prepared, "performer")
+            trend_points(rows.assign(**change), "linear")
+    with pytest.raises(NoTrend, match="runner=scaling model=performer"):
+        trend_points(rows, "performer")
+    rows.loc[rows["fingerprint"] == "aaaa", "changed_options"] = "feature_map=exp"
+    titles = [title for title, _ in by_machine(trend_points(rows, "linear"))]
+    assert len(titles) == 3
+    assert sum("feature_map=exp" in title for title in titles) == 1
