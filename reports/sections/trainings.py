@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from lra.reports.sections.capacity import capacity_table
 from lra.reports.sections.error_rates import error_rates
 from lra.reports.sections.key_width import key_widths
 from lra.reports.sections.learned_spans import learned_spans
@@ -31,3 +32,4 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     yield from score_costs(rows)
     yield from key_widths(rows)
     yield from width_curves(rows)
+    yield from capacity_table(rows)
