@@ -1,0 +1,182 @@
+"""Writes docs/ledger.md from `reports/ledger/claims.yaml` and the published rows: `make pages`."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from lra.composition.yaml_text import load
+from lra.conf.plain_files import parse_json
+from lra.reports.ledger.claims import Check, Claim, Relation, Setting, read_claims
+from lra.reports.ledger.ledger import Decision, Figure, Row, Verdict, decide
+from lra.results.rows import published_cells, published_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+CLAIMS = ROOT / "reports/ledger/claims.yaml"
+PAGE = ROOT / "docs/ledger.md"
+SIGNS = {Relation.above: ">", Relation.below: "<", Relation.within: "within ±"}
+INTRO = """\
+For example, `lra run -m +experiment=key_width` repeats claim C46, and `make pages` makes this page from the stored rows.
+
+Each claim is tested against margins. The 95 % interval of our figure has to lie beyond a margin, or within it:
+
+- *reproduced* and *direction holds at this size*: the intervals of all checks satisfy the margins. A setting smaller than the published one tests
+  the direction of a claim, and never its number.
+- *not reproduced* and *direction does not hold at this size*: at least one interval violates its margin.
+- *within noise*: the intervals decide nothing. A single training has no interval, so it also ends here.
+- *not comparable*: we have rows, but in a setting that does not test the claim. *Not attempted*: we have no rows.
+
+Intervals over seeds are t intervals. Trainings of the same seeds are compared in pairs. Intervals of one run are those of the median of its samples,
+such as timed passes. *Before* means that the margins were written before the rows existed, *after* that the rows existed already. Each interval has
+its level alone: among many checks, some are wrong by chance."""
+
+
+@cache
+def rows_of(name: str) -> tuple[Row, ...] | None:
+    """Return the rows of a published file with the options of their runs; None without a file.
+
+    A benchmark script writes lines of numbers, not rows; each number or list becomes a row.
+    """
+    path = ROOT / "reports/published" / f"{name}.jsonl"
+    if not path.is_file():
+        return None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if "metric" not in (first := parse_json(lines[0].encode())):
+        assert isinstance(first, dict)
+        return tuple(row for line in lines for row in _script_rows(parse_json(line.encode())))
+    cells = published_cells(path)
+    return tuple(
+        {**row, "options": cells.get(str(row["cell"]), {}).get("described", {})}
+        for row in published_rows(path).to_dict("records")
+    )
+
+
+def _script_rows(line: Any) -> Iterator[Row]:
+    """Yield a row for each number and each list of numbers in a line of a benchmark script."""
+    for metric, found in line.items():
+        samples = found if isinstance(found, list) else [found]
+        if all(isinstance(each, float | int) for each in samples):
+            yield {
+                "metric": metric, "value": sorted(samples)[len(samples) // 2], "samples": samples,
+                "step": None, "status": "ok", "seed": 0, "cell": "", "labels": line,
+            }  # fmt: skip
+
+
+def decisions() -> list[Decision]:
+    """Return the verdicts on all claims, in the order of `claims.yaml`."""
+    return [decide(claim, rows_of) for claim in read_claims(load(CLAIMS))]
+
+
+def number(value: float) -> str:
+    """Return a number with three significant digits."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _named(where: Any, without: Any = ()) -> str:
+    """Return the conditions on rows in words, without those that `without` shares."""
+    parts = [
+        value if name in ("model", "task") else f"{name.rpartition('.')[2]}={value or 'none'}"
+        for name, value in where.items()
+        if name not in without or without[name] != value
+    ]
+    return " ".join(parts).replace("_", "\\_")
+
+
+def margin(check: Check) -> str:
+    """Return a check in words, for example `accuracy: depth=2 - depth=1 > 0.5`."""
+    left, right = check.left, check.right
+    sign = SIGNS[check.relation] + (" " if check.relation is not Relation.within else "")
+    if isinstance(right, dict):
+        shared = {key: value for key, value in left.items() if right.get(key) == value}
+        sides = f"{_named(left, shared)} {'/' if check.ratio else '−'} {_named(right, shared)}"
+        sides += f" ({_named(shared)})" if shared else ""
+    else:
+        sides = _named(left)
+        sides += f" {'/' if check.ratio else '−'} {number(right)}" if right is not None else ""
+    ways = "".join(f", {how} {key.rpartition('.')[2]}" for key, how in check.over.items())
+    return f"{check.metric}{ways}: {sides} {sign}{number(check.margin)}".replace(
+        "_", "\\_"
+    ).replace("\\\\", "\\")
+
+
+def ours(figure: Figure, *, exact: bool) -> str:
+    """Return our number with its interval and seeds."""
+    said = number(figure.value)
+    if figure.bounds and not exact:
+        said += f" [{number(figure.bounds[0])}, {number(figure.bounds[1])}]"
+    if figure.right is not None:
+        said = f"{number(figure.left)} against {number(figure.right)}: {said}"
+    if exact:
+        return said
+    return f"{said}; {figure.seeds} {'seed' if figure.seeds == 1 else 'seeds'}"
+
+
+def line(decision: Decision) -> str:
+    """Return the line of a claim in its table."""
+    claim = decision.claim
+    exact = claim.setting is Setting.counted
+    cost = f"{decision.trainings} trainings, {number(decision.seconds / 60)} min"
+    attempted = bool(decision.figures)
+    verdict = f"**{decision.verdict}**"
+    verdict += f". {decision.reason}" if decision.reason else ""
+    cells = [
+        f"{claim.id}: {claim.claim} ({claim.source})",
+        claim.published,
+        f"{claim.setting}; {'before' if claim.before else 'after'}",
+        "<br>".join(map(margin, claim.checks)),
+        "<br>".join(ours(figure, exact=exact) for figure in decision.figures),
+        verdict,
+        ", ".join(f"[{name}](../reports/published/{name}.jsonl)" for name in _stored(claim)),
+        cost if decision.trainings else "no training" if attempted else "",
+    ]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') or '–' for cell in cells)} |"
+
+
+def _stored(claim: Claim) -> list[str]:
+    """Return the files of a claim that exist."""
+    return [name for name in claim.rows if rows_of(name) is not None]
+
+
+def page(found: Sequence[Decision]) -> str:
+    """Return the whole page."""
+    counts = Counter(decision.verdict for decision in found)
+    attempted = sum(bool(decision.figures) for decision in found)
+    listed = "; ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+    parts = [
+        "# Ledger of reproductions",
+        f"Which claims of papers do our rows reproduce? Of {len(found)} claims, {attempted} are "
+        f"attempted with stored rows. Verdicts: {listed}.",
+        INTRO,
+    ]
+    for theme, group in groupby(found, key=lambda decision: decision.claim.theme):
+        of_theme = list(group)
+        head = ("claim", "published", "setting, margins written", "margin", "ours", "verdict",
+                "rows", "cost")  # fmt: skip
+        table = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *map(line, of_theme)]
+        commands = {d.claim.command: "" for d in of_theme if d.claim.command}
+        for decision in of_theme:
+            if decision.claim.command:
+                earlier = commands[decision.claim.command]
+                commands[decision.claim.command] = f"{earlier}, {decision.claim.id}".lstrip(", ")
+        said = [f"- {names}: `{command}`" for command, names in commands.items()]
+        name = theme.lower().replace(" ", "_")
+        table = [
+            f"<!-- table: {name} -->",
+            "",
+            *table,
+            "",
+            "Commands:",
+            "",
+            *said,
+            "",
+            "<!-- end -->",
+        ]
+        parts += [f"## {theme}", "\n".join(table)]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(decisions()), encoding="utf-8")
+    print(PAGE)

@@ -1,0 +1,278 @@
+"""Decide claims of papers by stored rows: our figure, its interval and a verdict."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from lra.reports.ledger.claims import BadClaim, Check, Claim, Relation, Setting, Where, text
+from lra.reports.statistics.intervals import (
+    UPPER,
+    mean_interval,
+    median_interval,
+    resample,
+    t_quantile,
+)
+from lra.runners.metrics import METRICS
+
+Row = Mapping[str, Any]
+"""A stored row; `options` has the options of its run."""
+Bounds = tuple[float, float]
+
+
+class Verdict(StrEnum):
+    """What rows say about a claim."""
+
+    reproduced = "reproduced"
+    direction = "direction holds at this size"
+    noise = "within noise"
+    opposite = "direction does not hold at this size"
+    failed = "not reproduced"
+    incomparable = "not comparable"
+    missing = "not attempted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What rows say about one check."""
+
+    value: float
+    bounds: Bounds | None
+    """The 95 % interval of `value`; None for a single training, which has none."""
+    left: float
+    right: float | None
+    seeds: int
+    holds: bool | None
+    """None if the interval neither satisfies nor violates the margin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The verdict on a claim, with its figures and cost."""
+
+    claim: Claim
+    verdict: Verdict
+    reason: str = ""
+    """Why there is no figure, or what limits it."""
+    figures: tuple[Figure, ...] = ()
+    trainings: int = 0
+    seconds: float = 0.0
+    """The time of all trainings together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The numbers of one side of a check."""
+
+    rows: Sequence[Row]
+    by_seed: Mapping[int, float]
+    samples: Sequence[float] = ()
+
+    @property
+    def value(self) -> float:
+        """The mean over seeds; for samples of one run, their median."""
+        return float(np.mean([*self.by_seed.values()]))
+
+
+def decide(claim: Claim, read: Callable[[str], Sequence[Row] | None]) -> Decision:
+    """Return the verdict on a claim.
+
+    `read` returns the rows of a published file, by its name without `.jsonl`, or None.
+
+    Raises:
+        BadClaim: the rows have no number for a check, or several.
+    """
+    if claim.not_attempted:
+        return Decision(claim=claim, verdict=Verdict.missing, reason=claim.not_attempted)
+    if claim.not_comparable:
+        return Decision(claim=claim, verdict=Verdict.incomparable, reason=claim.not_comparable)
+    files = [read(name) for name in claim.rows]
+    if any(rows is None for rows in files):
+        reason = "The rows are not stored yet."
+        return Decision(claim=claim, verdict=Verdict.missing, reason=reason)
+    rows = [row for part in files for row in part or ()]
+    figures, used = [], []
+    for number, check in enumerate(claim.checks, 1):
+        place = f"{claim.id}, check {number}"
+        left = _side(place, check, check.left, rows)
+        right = check.right
+        sides = [left]
+        if isinstance(right, Mapping):
+            sides.append(_side(place, check, right, rows))
+        figures.append(_figure(place, check, sides, exact=claim.setting is Setting.counted))
+        used += [row for side in sides for row in side.rows]
+    trained = trainings_of(rows, used)
+    return Decision(
+        claim=claim,
+        verdict=_verdict(claim.setting, [figure.holds for figure in figures]),
+        reason="" if all(f.bounds for f in figures) else "One training has no interval.",
+        figures=tuple(figures),
+        trainings=len(trained),
+        seconds=sum(trained),
+    )
+
+
+def _verdict(setting: Setting, holds: Sequence[bool | None]) -> Verdict:
+    """Return the verdict on a claim whose checks hold, fail or are undecided."""
+    smaller = setting is Setting.smaller
+    if any(each is False for each in holds):
+        return Verdict.opposite if smaller else Verdict.failed
+    if all(holds):
+        return Verdict.direction if smaller else Verdict.reproduced
+    return Verdict.noise
+
+
+def entry(row: Row, name: str) -> str:
+    """Return what a row has under a name: a column, a label or an option of its run, as text."""
+    if name in row and name not in ("labels", "options"):
+        return text(row[name])
+    if name in row["labels"]:
+        return text(row["labels"][name])
+    found: Any = row.get("options") or {}
+    of_task = (found.get("task") or {}).get("options") or {}
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return text(of_task.get(name) if found is None else found)
+
+
+def _pick(rows: Iterable[Row], metric: str, where: Where, split: str = "test") -> list[Row]:
+    """Return the final rows of a metric that `where` wants; of one split if they have any."""
+    return [
+        row
+        for row in rows
+        if row["metric"] == metric
+        and row["step"] is None
+        and row["labels"].get("split", split) == where.get("split", split)
+        and all(entry(row, name) == wanted for name, wanted in where.items() if name != "split")
+    ]
+
+
+def _side(place: str, check: Check, where: Where, rows: Sequence[Row]) -> _Side:
+    """Return the numbers of one side of a check, one for each seed."""
+    for name in [name for name, how in check.over.items() if how == "best"]:
+        where = {**where, name: _best(place, check, where, rows, name)}
+    found = _pick(rows, check.metric, where)
+    if failed := [row for row in found if row["status"] != "ok"]:
+        raise BadClaim(f"{place}: {dict(where)} has a failed run: {failed[0]['reason']}")
+    if not found:
+        raise BadClaim(f"{place}: no row has {check.metric} and {dict(where)}; correct `where`")
+    seeds: dict[int, list[float]] = {}
+    for row in found:
+        seeds.setdefault(row["seed"], []).append(row["value"])
+    if len({len(numbers) for numbers in seeds.values()}) > 1 or (
+        len(found) > len(seeds) and "mean" not in check.over.values()
+    ):
+        differing = [n for n in found[0]["labels"] if len({entry(row, n) for row in found}) > 1]
+        raise BadClaim(
+            f"{place}: {len(found)} rows of {len(seeds)} seeds have {dict(where)}; add to `where`, "
+            f"for example one of the labels {differing}"
+        )
+    means = {seed: float(np.mean(numbers)) for seed, numbers in seeds.items()}
+    return _Side(found, means, found[0]["samples"] if len(found) == 1 else ())
+
+
+def _best(place: str, check: Check, where: Where, rows: Sequence[Row], name: str) -> str:
+    """Return the value of an option that is best on validation, by the mean over seeds."""
+    groups: dict[str, list[float]] = {}
+    for row in _pick(rows, check.metric, where, "validation"):
+        groups.setdefault(entry(row, name), []).append(row["value"])
+    if not groups:
+        raise BadClaim(f"{place}: no validation row has {dict(where)}, so none is the best {name}")
+    sign = 1 if METRICS[check.metric].higher_is_better else -1
+    return max(groups, key=lambda value: sign * float(np.mean(groups[value])))
+
+
+def _figure(place: str, check: Check, sides: Sequence[_Side], *, exact: bool) -> Figure:
+    """Return the number of a check, with its interval and whether it holds."""
+    left, right = sides[0], sides[1] if len(sides) > 1 else None
+    other = right.value if right else check.right if isinstance(check.right, float | int) else None
+    if check.ratio and min(left.value, other or 0.0) <= 0:
+        raise BadClaim(f"{place}: a ratio needs numbers above 0: got {left.value} and {other}")
+
+    def against(number: float) -> float:
+        """Return the number of the check for a number of the left side."""
+        if other is None:
+            return number
+        return number / other if check.ratio else number - other
+
+    value = against(left.value)
+    bounds: Bounds | None = (value, value)
+    if not exact:
+        bounds = _bounds(left, right, ratio=check.ratio)
+        if bounds and right is None:
+            bounds = against(bounds[0]), against(bounds[1])
+    return Figure(
+        value=value, bounds=bounds, left=left.value, right=other, seeds=len(left.by_seed),
+        holds=None if bounds is None else _holds(check, *bounds),
+    )  # fmt: skip
+
+
+def _bounds(left: _Side, right: _Side | None, *, ratio: bool) -> Bounds | None:
+    """Return the interval of one side, or of the comparison of two; None if there is none.
+
+    One run has an interval if its rows have samples, such as timed passes. Runs of the same seeds
+    are compared in pairs, others by Welch's interval. Ratios are compared on a logarithmic scale.
+    """
+    if len(left.by_seed) == 1 and len(left.samples) > 1:
+        if right is None:
+            found = median_interval(left.samples)
+        elif len(right.samples) > 1:
+            found = resample(
+                [left.samples, right.samples],
+                lambda m: m[:, 0] / m[:, 1] if ratio else m[:, 0] - m[:, 1],
+            )
+        else:
+            found = None
+        return found and (found.low, found.high)
+    change = math.log if ratio and right else float
+    first = {seed: change(number) for seed, number in left.by_seed.items()}
+    second = {seed: change(number) for seed, number in right.by_seed.items()} if right else {}
+    if second and first.keys() != second.keys():
+        bounds = _welch([*first.values()], [*second.values()])
+    else:
+        found = mean_interval([number - second.get(seed, 0.0) for seed, number in first.items()])
+        bounds = found and (found.low, found.high)
+    return (math.exp(bounds[0]), math.exp(bounds[1])) if bounds and ratio and right else bounds
+
+
+def _welch(first: Sequence[float], second: Sequence[float]) -> Bounds | None:
+    """Return Welch's interval of a difference of means; None for a single number."""
+    if min(len(first), len(second)) < 2:
+        return None
+    a, b = (float(np.var(x, ddof=1)) / len(x) for x in (first, second))
+    half = 0.0
+    if a + b > 0:
+        degrees = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
+        half = t_quantile(UPPER, degrees) * math.sqrt(a + b)
+    difference = float(np.mean(first) - np.mean(second))
+    return difference - half, difference + half
+
+
+def _holds(check: Check, low: float, high: float) -> bool | None:
+    """Return whether the interval satisfies (True) or violates (False) the margin."""
+    if check.relation is Relation.above:
+        return True if low > check.margin else False if high <= check.margin else None
+    if check.relation is Relation.below:
+        return True if high < check.margin else False if low >= check.margin else None
+    least, most = -check.margin, check.margin
+    if check.ratio:
+        least, most = 1 / (1 + check.margin), 1 + check.margin
+    inside = least <= low and high <= most
+    return True if inside else False if high < least or low > most else None
+
+
+def trainings_of(rows: Sequence[Row], used: Sequence[Row]) -> list[float]:
+    """Return the times of the trainings behind the rows that a claim uses, in seconds.
+
+    A run that measures a trained model has no such time. Its trainings are those of the same
+    model, task and seed.
+    """
+    times = [row for row in rows if row["metric"] == "train_time" and row["status"] == "ok"]
+    names: tuple[str, ...] = ("cell",)
+    if not {row["cell"] for row in used} & {row["cell"] for row in times}:
+        names = ("model", "task", "seed")
+    wanted = {tuple(row[name] for name in names) for row in used}
+    return [row["value"] for row in times if tuple(row[name] for name in names) in wanted]
