@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from lra.composition.yaml_text import load
@@ -59,8 +60,8 @@ def _script_rows(line: Any) -> Iterator[Row]:
         samples = found if isinstance(found, list) else [found]
         if all(isinstance(each, float | int) for each in samples):
             yield {
-                "metric": metric, "value": sorted(samples)[len(samples) // 2], "samples": samples,
-                "step": None, "status": "ok", "seed": 0, "cell": "", "labels": line,
+                "metric": metric, "value": median(samples), "samples": samples, "labels": line,
+                "step": None, "status": "ok", "seed": 0, "cell": "",
             }  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def line(decision: Decision) -> str:
     cells = [
         f"{claim.id}: {claim.claim} ({claim.source})",
         claim.published,
-        f"{claim.setting}; {'before' if claim.before else 'after'}",
+        f"{claim.setting}; {claim.written}".removesuffix("; "),
         "<br>".join(map(margin, claim.checks)),
         "<br>".join(ours(figure, exact=exact) for figure in decision.figures),
         verdict,

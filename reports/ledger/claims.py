@@ -63,8 +63,8 @@ class Claim:
     source: str
     published: str
     setting: Setting
-    before: bool
-    """Whether the margins were written before the rows existed."""
+    written: str = ""
+    """`before` or `after`: when the margins were written, compared with the rows."""
     rows: tuple[str, ...] = ()
     """Files in `reports/published`, without `.jsonl`."""
     command: str = ""
@@ -80,7 +80,8 @@ _CLAIM: Types = {
     "rows": list[str], "command": str, "checks": list, "not_attempted": str, "not_comparable": str,
 }  # fmt: skip
 _OPTIONAL: dict[str, Any] = {
-    "rows": [], "command": "", "checks": [], "not_attempted": "", "not_comparable": "",
+    "written": "", "rows": [], "command": "", "checks": [], "not_attempted": "",
+    "not_comparable": "",
 }  # fmt: skip
 _NUMBER = (int, float, NoneType)
 _CHECK: Types = {
@@ -146,11 +147,11 @@ def _claim(theme: str, entry: Any) -> Claim:
     checks = [
         _check(f"{place}, check {number}", check) for number, check in enumerate(found["checks"], 1)
     ]
-    before = _choice(f"{place}, written", found["written"], {"before": True, "after": False})
+    wanted = ("before", "after") if checks else ("",)
+    _choice(f"{place}, written", found["written"], dict.fromkeys(wanted))
     setting = _choice(f"{place}, setting", found["setting"], Setting.__members__)
     found |= {"checks": tuple(checks), "rows": tuple(found["rows"]), "setting": setting}
-    del found["written"]
-    return Claim(theme=theme, before=before, **found)
+    return Claim(theme=theme, **found)
 
 
 def _check(place: str, entry: Any) -> Check:

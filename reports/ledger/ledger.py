@@ -171,7 +171,9 @@ def _side(place: str, check: Check, where: Where, rows: Sequence[Row]) -> _Side:
             f"for example one of the labels {differing}"
         )
     means = {seed: float(np.mean(numbers)) for seed, numbers in seeds.items()}
-    return _Side(found, means, found[0]["samples"] if len(found) == 1 else ())
+    samples = found[0]["samples"] if len(found) == 1 else ()
+    repeated = len(samples) > 1 and np.isclose(np.median(samples), found[0]["value"])
+    return _Side(found, means, samples if repeated else ())  # other samples are no repetitions
 
 
 def _best(place: str, check: Check, where: Where, rows: Sequence[Row], name: str) -> str:
@@ -271,8 +273,8 @@ def trainings_of(rows: Sequence[Row], used: Sequence[Row]) -> list[float]:
     model, task and seed.
     """
     times = [row for row in rows if row["metric"] == "train_time" and row["status"] == "ok"]
-    names: tuple[str, ...] = ("cell",)
+    names = ("cell",)
     if not {row["cell"] for row in used} & {row["cell"] for row in times}:
         names = ("model", "task", "seed")
-    wanted = {tuple(row[name] for name in names) for row in used}
-    return [row["value"] for row in times if tuple(row[name] for name in names) in wanted]
+    wanted = {tuple(map(row.get, names)) for row in used}
+    return [row["value"] for row in times if tuple(map(row.get, names)) in wanted]
