@@ -1,5 +1,6 @@
 """Writes docs/ledger.md from `reports/ledger/claims.yaml` and the published rows: `make pages`."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -10,28 +11,25 @@ from typing import Any
 
 from lra.composition.yaml_text import load
 from lra.conf.plain_files import parse_json
-from lra.reports.ledger.claims import Check, Claim, Relation, Setting, read_claims
+from lra.reports.ledger.claims import Check, Claim, Relation, read_claims
 from lra.reports.ledger.ledger import Decision, Figure, Row, Verdict, decide
 from lra.results.rows import published_cells, published_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIMS = ROOT / "reports/ledger/claims.yaml"
 PAGE = ROOT / "docs/ledger.md"
+HEAD = (
+    "claim",
+    "published",
+    "setting, margins written",
+    "margin",
+    "ours",
+    "verdict",
+    "rows",
+    "cost",
+)
 SIGNS = {Relation.above: ">", Relation.below: "<", Relation.within: "within ±"}
-INTRO = """\
-For example, `lra run -m +experiment=key_width` repeats claim C46, and `make pages` makes this page from the stored rows.
-
-Each claim is tested against margins. The 95 % interval of our figure has to lie beyond a margin, or within it:
-
-- *reproduced* and *direction holds at this size*: the intervals of all checks satisfy the margins. A setting smaller than the published one tests
-  the direction of a claim, and never its number.
-- *not reproduced* and *direction does not hold at this size*: at least one interval violates its margin.
-- *within noise*: the intervals decide nothing. A single training has no interval, so it also ends here.
-- *not comparable*: we have rows, but in a setting that does not test the claim. *Not attempted*: we have no rows.
-
-Intervals over seeds are t intervals. Trainings of the same seeds are compared in pairs. Intervals of one run are those of the median of its samples,
-such as timed passes. *Before* means that the margins were written before the rows existed, *after* that the rows existed already. Each interval has
-its level alone: among many checks, some are wrong by chance."""
+PART = re.compile(r"(<!-- table: ledger_(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 @cache
@@ -72,7 +70,7 @@ def decisions() -> list[Decision]:
 
 def number(value: float) -> str:
     """Return a number with three significant digits."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}").replace("-", "−")
 
 
 def _named(where: Any, without: Any = ()) -> str:
@@ -102,23 +100,21 @@ def margin(check: Check) -> str:
     ).replace("\\\\", "\\")
 
 
-def ours(figure: Figure, *, exact: bool) -> str:
+def ours(figure: Figure) -> str:
     """Return our number with its interval and seeds."""
     said = number(figure.value)
-    if figure.bounds and not exact:
+    if figure.bounds and figure.of:
         said += f" [{number(figure.bounds[0])}, {number(figure.bounds[1])}]"
     if figure.right is not None:
         said = f"{number(figure.left)} against {number(figure.right)}: {said}"
-    if exact:
-        return said
-    return f"{said}; {figure.seeds} {'seed' if figure.seeds == 1 else 'seeds'}"
+    return f"{said}; {figure.of}" if figure.of else said
 
 
 def line(decision: Decision) -> str:
     """Return the line of a claim in its table."""
     claim = decision.claim
-    exact = claim.setting is Setting.counted
-    cost = f"{decision.trainings} trainings, {number(decision.seconds / 60)} min"
+    trainings = f"{decision.trainings} training{'' if decision.trainings == 1 else 's'}"
+    cost = f"{trainings}, {number(decision.seconds / 60)} min"
     attempted = bool(decision.figures)
     verdict = f"**{decision.verdict}**"
     verdict += f". {decision.reason}" if decision.reason else ""
@@ -127,7 +123,7 @@ def line(decision: Decision) -> str:
         claim.published,
         f"{claim.setting}; {claim.written}".removesuffix("; "),
         "<br>".join(map(margin, claim.checks)),
-        "<br>".join(ours(figure, exact=exact) for figure in decision.figures),
+        "<br>".join(map(ours, decision.figures)),
         verdict,
         ", ".join(f"[{name}](../reports/published/{name}.jsonl)" for name in _stored(claim)),
         cost if decision.trainings else "no training" if attempted else "",
@@ -140,44 +136,35 @@ def _stored(claim: Claim) -> list[str]:
     return [name for name in claim.rows if rows_of(name) is not None]
 
 
-def page(found: Sequence[Decision]) -> str:
-    """Return the whole page."""
-    counts = Counter(decision.verdict for decision in found)
+def counts(found: Sequence[Decision]) -> str:
+    """Return the sentences that count the verdicts."""
+    number_of = Counter(decision.verdict for decision in found)
     attempted = sum(bool(decision.figures) for decision in found)
-    listed = "; ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
-    parts = [
-        "# Ledger of reproductions",
-        f"Which claims of papers do our rows reproduce? Of {len(found)} claims, {attempted} are "
-        f"attempted with stored rows. Verdicts: {listed}.",
-        INTRO,
-    ]
+    listed = "; ".join(f"{number_of[each]} {each}" for each in Verdict if number_of[each])
+    return f"Of {len(found)} claims, {attempted} are attempted with stored rows. {listed}.\n"
+
+
+def claims(found: Sequence[Decision]) -> str:
+    """Return a table of claims and a list of commands for each theme."""
+    parts = []
     for theme, group in groupby(found, key=lambda decision: decision.claim.theme):
         of_theme = list(group)
-        head = ("claim", "published", "setting, margins written", "margin", "ours", "verdict",
-                "rows", "cost")  # fmt: skip
-        table = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *map(line, of_theme)]
-        commands = {d.claim.command: "" for d in of_theme if d.claim.command}
-        for decision in of_theme:
-            if decision.claim.command:
-                earlier = commands[decision.claim.command]
-                commands[decision.claim.command] = f"{earlier}, {decision.claim.id}".lstrip(", ")
-        said = [f"- {names}: `{command}`" for command, names in commands.items()]
-        name = theme.lower().replace(" ", "_")
-        table = [
-            f"<!-- table: {name} -->",
-            "",
-            *table,
-            "",
-            "Commands:",
-            "",
-            *said,
-            "",
-            "<!-- end -->",
-        ]
-        parts += [f"## {theme}", "\n".join(table)]
-    return "\n\n".join(parts) + "\n"
+        commands: dict[str, list[str]] = {}
+        for claim in (decision.claim for decision in of_theme):
+            if claim.command:
+                commands.setdefault(claim.command, []).append(claim.id)
+        table = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD), *map(line, of_theme)]
+        said = [f"- {', '.join(ids)}: `{command}`" for command, ids in commands.items()]
+        parts += [f"## {theme}", "\n".join(table), "Commands:", "\n".join(said)]
+    return "\n\n".join(["", *parts, ""])
+
+
+def written(text: str, found: Sequence[Decision]) -> str:
+    """Return the page with its generated parts as the rows say."""
+    parts = {"counts": counts, "claims": claims}
+    return PART.sub(lambda part: f"{part[1]}{parts[part[2]](found)}{part[3]}", text)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(decisions()), encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text("utf-8"), decisions()), encoding="utf-8")
     print(PAGE)

@@ -11,6 +11,7 @@ import numpy as np
 from lra.reports.ledger.claims import BadClaim, Check, Claim, Relation, Setting, Where, text
 from lra.reports.statistics.intervals import (
     UPPER,
+    Array,
     mean_interval,
     median_interval,
     resample,
@@ -21,6 +22,8 @@ from lra.runners.metrics import METRICS
 Row = Mapping[str, Any]
 """A stored row; `options` has the options of its run."""
 Bounds = tuple[float, float]
+ENOUGH = 6
+"""The fewest samples for which an interval between two of them has a level of 95 %."""
 
 
 class Verdict(StrEnum):
@@ -44,7 +47,8 @@ class Figure:
     """The 95 % interval of `value`; None for a single training, which has none."""
     left: float
     right: float | None
-    seeds: int
+    of: str
+    """What the interval is over: the number of seeds or samples."""
     holds: bool | None
     """None if the interval neither satisfies nor violates the margin."""
 
@@ -70,10 +74,13 @@ class _Side:
     rows: Sequence[Row]
     by_seed: Mapping[int, float]
     samples: Sequence[float] = ()
+    """Repeated measurements of a single run, such as timed passes; empty if there are none."""
+    ordered: bool = False
+    """Whether the number is the median of enough samples for an interval between two of them."""
 
     @property
     def value(self) -> float:
-        """The mean over seeds; for samples of one run, their median."""
+        """The mean over seeds."""
         return float(np.mean([*self.by_seed.values()]))
 
 
@@ -139,13 +146,13 @@ def entry(row: Row, name: str) -> str:
 
 
 def _pick(rows: Iterable[Row], metric: str, where: Where, split: str = "test") -> list[Row]:
-    """Return the final rows of a metric that `where` wants; of one split if they have any."""
+    """Return the final rows of a metric that `where` wants; rows without a split count as test."""
     return [
         row
         for row in rows
         if row["metric"] == metric
         and row["step"] is None
-        and row["labels"].get("split", split) == where.get("split", split)
+        and row["labels"].get("split", "test") == where.get("split", split)
         and all(entry(row, name) == wanted for name, wanted in where.items() if name != "split")
     ]
 
@@ -171,9 +178,12 @@ def _side(place: str, check: Check, where: Where, rows: Sequence[Row]) -> _Side:
             f"for example one of the labels {differing}"
         )
     means = {seed: float(np.mean(numbers)) for seed, numbers in seeds.items()}
-    samples = found[0]["samples"] if len(found) == 1 else ()
-    repeated = len(samples) > 1 and np.isclose(np.median(samples), found[0]["value"])
-    return _Side(found, means, samples if repeated else ())  # other samples are no repetitions
+    samples, value = found[0]["samples"], found[0]["value"]
+    if len(found) > 1 or len(samples) < 2:
+        return _Side(found, means)
+    median, mean = (bool(np.isclose(of(samples), value)) for of in (np.median, np.mean))
+    # Samples with another median and mean are no repetitions, but for example a spectrum.
+    return _Side(found, means, samples if median or mean else (), median and len(samples) >= ENOUGH)
 
 
 def _best(place: str, check: Check, where: Where, rows: Sequence[Row], name: str) -> str:
@@ -203,44 +213,59 @@ def _figure(place: str, check: Check, sides: Sequence[_Side], *, exact: bool) ->
     value = against(left.value)
     bounds: Bounds | None = (value, value)
     if not exact:
-        bounds = _bounds(left, right, ratio=check.ratio)
+        bounds = _bounds(sides, ratio=check.ratio)
         if bounds and right is None:
             bounds = against(bounds[0]), against(bounds[1])
     return Figure(
-        value=value, bounds=bounds, left=left.value, right=other, seeds=len(left.by_seed),
+        value=value, bounds=bounds, left=left.value, right=other, of="" if exact else _of(sides),
         holds=None if bounds is None else _holds(check, *bounds),
     )  # fmt: skip
 
 
-def _bounds(left: _Side, right: _Side | None, *, ratio: bool) -> Bounds | None:
+def _sampled(sides: Sequence[_Side]) -> bool:
+    """Return whether the interval is over samples of single runs, not over seeds."""
+    return all(len(side.by_seed) == 1 and len(side.samples) > 1 for side in sides)
+
+
+def _of(sides: Sequence[_Side]) -> str:
+    """Return what an interval is over, for example `3 seeds`."""
+    what = "sample" if _sampled(sides) else "seed"
+    number = min(len(side.samples if what == "sample" else side.by_seed) for side in sides)
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _bounds(sides: Sequence[_Side], *, ratio: bool) -> Bounds | None:
     """Return the interval of one side, or of the comparison of two; None if there is none.
 
-    One run has an interval if its rows have samples, such as timed passes. Runs of the same seeds
-    are compared in pairs, others by Welch's interval. Ratios are compared on a logarithmic scale.
+    It is the interval of a median of samples if the numbers are such medians. Otherwise it is a t
+    interval, of pairs if both sides have the same seeds, else Welch's. Ratios of two sides are
+    compared on a logarithmic scale.
     """
-    if len(left.by_seed) == 1 and len(left.samples) > 1:
-        if right is None:
-            found = median_interval(left.samples)
-        elif len(right.samples) > 1:
+    sampled = _sampled(sides)
+    if sampled and all(side.ordered for side in sides):
+        if len(sides) == 1:
+            found = median_interval(sides[0].samples)
+        else:
             found = resample(
-                [left.samples, right.samples],
+                [side.samples for side in sides],
                 lambda m: m[:, 0] / m[:, 1] if ratio else m[:, 0] - m[:, 1],
             )
-        else:
-            found = None
         return found and (found.low, found.high)
-    change = math.log if ratio and right else float
-    first = {seed: change(number) for seed, number in left.by_seed.items()}
-    second = {seed: change(number) for seed, number in right.by_seed.items()} if right else {}
-    if second and first.keys() != second.keys():
-        bounds = _welch([*first.values()], [*second.values()])
+    paired = not sampled and len({frozenset(side.by_seed) for side in sides}) == 1
+    logarithmic = ratio and len(sides) == 2
+    columns = []
+    for side in sides:
+        numbers = side.samples if sampled else [side.by_seed[key] for key in sorted(side.by_seed)]
+        columns.append(np.log(numbers) if logarithmic else np.asarray(numbers, dtype=np.float64))
+    if len(sides) == 2 and not paired:
+        bounds = _welch(*columns)
     else:
-        found = mean_interval([number - second.get(seed, 0.0) for seed, number in first.items()])
+        found = mean_interval(columns[0] - columns[1] if len(sides) == 2 else columns[0])
         bounds = found and (found.low, found.high)
-    return (math.exp(bounds[0]), math.exp(bounds[1])) if bounds and ratio and right else bounds
+    return (math.exp(bounds[0]), math.exp(bounds[1])) if bounds and logarithmic else bounds
 
 
-def _welch(first: Sequence[float], second: Sequence[float]) -> Bounds | None:
+def _welch(first: Array, second: Array) -> Bounds | None:
     """Return Welch's interval of a difference of means; None for a single number."""
     if min(len(first), len(second)) < 2:
         return None
