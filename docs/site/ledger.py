@@ -11,8 +11,8 @@ from typing import Any
 
 from lra.composition.yaml_text import load
 from lra.conf.plain_files import parse_json
-from lra.reports.ledger.claims import Check, Claim, Relation, read_claims
-from lra.reports.ledger.ledger import Decision, Figure, Row, Verdict, decide
+from lra.reports.ledger.claims import MarginCheck, PaperClaim, Relation, read_claims
+from lra.reports.ledger.ledger import ClaimVerdict, Decision, Figure, Row, decide
 from lra.results.rows import published_cells, published_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ def _named(where: Any, without: Any = ()) -> str:
     return " ".join(parts).replace("_", "\\_")
 
 
-def margin(check: Check) -> str:
+def margin(check: MarginCheck) -> str:
     """Return a check in words, for example `accuracy: depth=2 - depth=1 > 0.5`."""
     left, right = check.left, check.right
     sign = SIGNS[check.relation] + (" " if check.relation is not Relation.within else "")
@@ -131,7 +131,7 @@ def line(decision: Decision) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') or '–' for cell in cells)} |"
 
 
-def _stored(claim: Claim) -> list[str]:
+def _stored(claim: PaperClaim) -> list[str]:
     """Return the files of a claim that exist."""
     return [name for name in claim.rows if rows_of(name) is not None]
 
@@ -140,7 +140,7 @@ def counts(found: Sequence[Decision]) -> str:
     """Return the sentences that count the verdicts."""
     number_of = Counter(decision.verdict for decision in found)
     attempted = sum(bool(decision.figures) for decision in found)
-    listed = "; ".join(f"{number_of[each]} {each}" for each in Verdict if number_of[each])
+    listed = "; ".join(f"{number_of[each]} {each}" for each in ClaimVerdict if number_of[each])
     return f"Of {len(found)} claims, {attempted} are attempted with stored rows. {listed}.\n"
 
 

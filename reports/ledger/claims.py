@@ -37,7 +37,7 @@ Where = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class MarginCheck:
     """One number of a claim, and where its interval has to lie."""
 
     metric: str
@@ -54,7 +54,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class PaperClaim:
     """A claim of a paper, and the rows and checks that decide it."""
 
     id: str
@@ -68,7 +68,7 @@ class Claim:
     rows: tuple[str, ...] = ()
     """Files in `reports/published`, without `.jsonl`."""
     command: str = ""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[MarginCheck, ...] = ()
     not_attempted: str = ""
     """Why no row is stored; empty if the claim has checks or is not comparable."""
     not_comparable: str = ""
@@ -99,7 +99,7 @@ def text(value: Any) -> str:
     return str(int(value)) if number else str(value)
 
 
-def read_claims(themes: Any) -> list[Claim]:
+def read_claims(themes: Any) -> list[PaperClaim]:
     """Return the claims of a parsed `claims.yaml`, in its order.
 
     Raises:
@@ -132,7 +132,7 @@ def _choice(where: str, value: str, wanted: Mapping[str, Any]) -> Any:
     return wanted[value]
 
 
-def _claim(theme: str, entry: Any) -> Claim:
+def _claim(theme: str, entry: Any) -> PaperClaim:
     """Return the claim of an entry."""
     name = entry.get("id") if isinstance(entry, dict) else None
     place = str(name or f"an entry of {short_repr(theme)}")
@@ -151,10 +151,10 @@ def _claim(theme: str, entry: Any) -> Claim:
     _choice(f"{place}, written", found["written"], dict.fromkeys(wanted))
     setting = _choice(f"{place}, setting", found["setting"], Setting.__members__)
     found |= {"checks": tuple(checks), "rows": tuple(found["rows"]), "setting": setting}
-    return Claim(theme=theme, **found)
+    return PaperClaim(theme=theme, **found)
 
 
-def _check(place: str, entry: Any) -> Check:
+def _check(place: str, entry: Any) -> MarginCheck:
     """Return the check of an entry."""
     found = _typed(place, {"right": None, **dict.fromkeys(Relation), **entry}, _CHECK, _DEFAULTS)
     relations = [relation for relation in Relation if found[relation] is not None]
@@ -173,7 +173,7 @@ def _check(place: str, entry: Any) -> Check:
         else side
         for side in (found["left"], right)
     ]
-    return Check(
+    return MarginCheck(
         metric=found["metric"], left=sides[0], right=sides[1], ratio=ratio, relation=relation,
         margin=float(found[relation]), over=found["over"],
     )  # fmt: skip

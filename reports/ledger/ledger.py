@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from lra.reports.ledger.claims import BadClaim, Check, Claim, Relation, Setting, Where, text
+from lra.reports.ledger.claims import (
+    BadClaim,
+    MarginCheck,
+    PaperClaim,
+    Relation,
+    Setting,
+    Where,
+    text,
+)
 from lra.reports.statistics.intervals import (
     UPPER,
     Array,
@@ -26,7 +34,7 @@ ENOUGH = 6
 """The fewest samples for which an interval between two of them has a level of 95 %."""
 
 
-class Verdict(StrEnum):
+class ClaimVerdict(StrEnum):
     """What rows say about a claim."""
 
     reproduced = "reproduced"
@@ -57,8 +65,8 @@ class Figure:
 class Decision:
     """The verdict on a claim, with its figures and cost."""
 
-    claim: Claim
-    verdict: Verdict
+    claim: PaperClaim
+    verdict: ClaimVerdict
     reason: str = ""
     """Why there is no figure, or what limits it."""
     figures: tuple[Figure, ...] = ()
@@ -84,7 +92,7 @@ class _Side:
         return float(np.mean([*self.by_seed.values()]))
 
 
-def decide(claim: Claim, read: Callable[[str], Sequence[Row] | None]) -> Decision:
+def decide(claim: PaperClaim, read: Callable[[str], Sequence[Row] | None]) -> Decision:
     """Return the verdict on a claim.
 
     `read` returns the rows of a published file, by its name without `.jsonl`, or None.
@@ -93,13 +101,13 @@ def decide(claim: Claim, read: Callable[[str], Sequence[Row] | None]) -> Decisio
         BadClaim: the rows have no number for a check, or several.
     """
     if claim.not_attempted:
-        return Decision(claim=claim, verdict=Verdict.missing, reason=claim.not_attempted)
+        return Decision(claim=claim, verdict=ClaimVerdict.missing, reason=claim.not_attempted)
     if claim.not_comparable:
-        return Decision(claim=claim, verdict=Verdict.incomparable, reason=claim.not_comparable)
+        return Decision(claim=claim, verdict=ClaimVerdict.incomparable, reason=claim.not_comparable)
     files = [read(name) for name in claim.rows]
     if any(rows is None for rows in files):
         reason = "The rows are not stored yet."
-        return Decision(claim=claim, verdict=Verdict.missing, reason=reason)
+        return Decision(claim=claim, verdict=ClaimVerdict.missing, reason=reason)
     rows = [row for part in files for row in part or ()]
     figures, used = [], []
     for number, check in enumerate(claim.checks, 1):
@@ -122,14 +130,14 @@ def decide(claim: Claim, read: Callable[[str], Sequence[Row] | None]) -> Decisio
     )
 
 
-def _verdict(setting: Setting, holds: Sequence[bool | None]) -> Verdict:
+def _verdict(setting: Setting, holds: Sequence[bool | None]) -> ClaimVerdict:
     """Return the verdict on a claim whose checks hold, fail or are undecided."""
     smaller = setting is Setting.smaller
     if any(each is False for each in holds):
-        return Verdict.opposite if smaller else Verdict.failed
+        return ClaimVerdict.opposite if smaller else ClaimVerdict.failed
     if all(holds):
-        return Verdict.direction if smaller else Verdict.reproduced
-    return Verdict.noise
+        return ClaimVerdict.direction if smaller else ClaimVerdict.reproduced
+    return ClaimVerdict.noise
 
 
 def entry(row: Row, name: str) -> str:
@@ -157,7 +165,7 @@ def _pick(rows: Iterable[Row], metric: str, where: Where, split: str = "test") -
     ]
 
 
-def _side(place: str, check: Check, where: Where, rows: Sequence[Row]) -> _Side:
+def _side(place: str, check: MarginCheck, where: Where, rows: Sequence[Row]) -> _Side:
     """Return the numbers of one side of a check, one for each seed."""
     for name in [name for name, how in check.over.items() if how == "best"]:
         where = {**where, name: _best(place, check, where, rows, name)}
@@ -186,7 +194,7 @@ def _side(place: str, check: Check, where: Where, rows: Sequence[Row]) -> _Side:
     return _Side(found, means, samples if median or mean else (), median and len(samples) >= ENOUGH)
 
 
-def _best(place: str, check: Check, where: Where, rows: Sequence[Row], name: str) -> str:
+def _best(place: str, check: MarginCheck, where: Where, rows: Sequence[Row], name: str) -> str:
     """Return the value of an option that is best on validation, by the mean over seeds."""
     groups: dict[str, list[float]] = {}
     for row in _pick(rows, check.metric, where, "validation"):
@@ -197,7 +205,7 @@ def _best(place: str, check: Check, where: Where, rows: Sequence[Row], name: str
     return max(groups, key=lambda value: sign * float(np.mean(groups[value])))
 
 
-def _figure(place: str, check: Check, sides: Sequence[_Side], *, exact: bool) -> Figure:
+def _figure(place: str, check: MarginCheck, sides: Sequence[_Side], *, exact: bool) -> Figure:
     """Return the number of a check, with its interval and whether it holds."""
     left, right = sides[0], sides[1] if len(sides) > 1 else None
     other = right.value if right else check.right if isinstance(check.right, float | int) else None
@@ -278,7 +286,7 @@ def _welch(first: Array, second: Array) -> Bounds | None:
     return difference - half, difference + half
 
 
-def _holds(check: Check, low: float, high: float) -> bool | None:
+def _holds(check: MarginCheck, low: float, high: float) -> bool | None:
     """Return whether the interval satisfies (True) or violates (False) the margin."""
     if check.relation is Relation.above:
         return True if low > check.margin else False if high <= check.margin else None
@@ -298,7 +306,7 @@ def trainings_of(rows: Sequence[Row], used: Sequence[Row]) -> list[float]:
     model, task and seed.
     """
     times = [row for row in rows if row["metric"] == "train_time" and row["status"] == "ok"]
-    names = ("cell",)
+    names: tuple[str, ...] = ("cell",)
     if not {row["cell"] for row in used} & {row["cell"] for row in times}:
         names = ("model", "task", "seed")
     wanted = {tuple(map(row.get, names)) for row in used}

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from lra.reports.ledger.claims import BadClaim, read_claims
-from lra.reports.ledger.ledger import Decision, Row, Verdict, decide, entry
+from lra.reports.ledger.ledger import ClaimVerdict, Decision, Row, decide, entry
 
 SOUND = {
     "id": "C1", "claim": "a > b", "source": "paper", "published": "2", "setting": "same",
@@ -46,34 +46,39 @@ SURE = [*rows("a", 0.9, 0.92, 0.91), *rows("b", 0.5, 0.52, 0.51)]
 @pytest.mark.parametrize(
     ("check", "verdict"),
     [
-        ({"above": 0.3}, Verdict.reproduced),
-        ({"above": 0.5}, Verdict.failed),
-        ({"below": 0.5}, Verdict.reproduced),
-        ({"below": 0.3}, Verdict.failed),
-        ({"within": 0.5}, Verdict.reproduced),
-        ({"within": 0.1}, Verdict.failed),
-        ({"by": "ratio", "above": 1.7}, Verdict.reproduced),
-        ({"by": "ratio", "within": 0.9}, Verdict.reproduced),
-        ({"by": "ratio", "within": 0.1}, Verdict.failed),
-        ({"right": 0.9, "within": 0.05}, Verdict.reproduced),
-        ({"right": 0.45, "by": "ratio", "below": 1.5}, Verdict.failed),
-        ({"right": None, "above": 0.8}, Verdict.reproduced),
+        ({"above": 0.3}, ClaimVerdict.reproduced),
+        ({"above": 0.5}, ClaimVerdict.failed),
+        ({"below": 0.5}, ClaimVerdict.reproduced),
+        ({"below": 0.3}, ClaimVerdict.failed),
+        ({"within": 0.5}, ClaimVerdict.reproduced),
+        ({"within": 0.1}, ClaimVerdict.failed),
+        ({"by": "ratio", "above": 1.7}, ClaimVerdict.reproduced),
+        ({"by": "ratio", "within": 0.9}, ClaimVerdict.reproduced),
+        ({"by": "ratio", "within": 0.1}, ClaimVerdict.failed),
+        ({"right": 0.9, "within": 0.05}, ClaimVerdict.reproduced),
+        ({"right": 0.45, "by": "ratio", "below": 1.5}, ClaimVerdict.failed),
+        ({"right": None, "above": 0.8}, ClaimVerdict.reproduced),
     ],
 )
-def test_an_interval_beyond_its_margin_decides(check: dict[str, Any], verdict: Verdict) -> None:
+def test_an_interval_beyond_its_margin_decides(
+    check: dict[str, Any], verdict: ClaimVerdict
+) -> None:
     assert decided(SURE, MODELS | check).verdict == verdict
-    smaller = {Verdict.reproduced: Verdict.direction, Verdict.failed: Verdict.opposite}[verdict]
+    smaller = {
+        ClaimVerdict.reproduced: ClaimVerdict.direction,
+        ClaimVerdict.failed: ClaimVerdict.opposite,
+    }[verdict]
     assert decided(SURE, MODELS | check, setting="smaller").verdict == smaller
 
 
 def test_pairs_cancel_what_seeds_share_and_other_seeds_are_welchs() -> None:
     paired = [*rows("a", 0.2, 0.5, 0.8), *rows("b", 0.1, 0.4, 0.71)]
-    assert decided(paired, MODELS | {"above": 0.0}).verdict == Verdict.reproduced
+    assert decided(paired, MODELS | {"above": 0.0}).verdict == ClaimVerdict.reproduced
     shifted = [
         each if each["model"] == "a" else {**each, "seed": 9 + each["seed"]} for each in paired
     ]
     found = decided(shifted, MODELS | {"above": 0.0})
-    assert found.verdict == Verdict.noise
+    assert found.verdict == ClaimVerdict.noise
     numbers = ([each["value"] for each in paired if each["model"] == name] for name in "ab")
     expected = stats.ttest_ind(*numbers, equal_var=False).confidence_interval()
     assert found.figures[0].bounds == pytest.approx((expected.low, expected.high))
@@ -82,18 +87,23 @@ def test_pairs_cancel_what_seeds_share_and_other_seeds_are_welchs() -> None:
 def test_one_seed_has_no_interval_unless_it_is_counted_or_sampled() -> None:
     one = [row("a", 0.9), row("b", 0.1)]
     found = decided(one, MODELS | {"above": 0.0})
-    assert (found.verdict, found.figures[0].bounds) == (Verdict.noise, None)
+    assert (found.verdict, found.figures[0].bounds) == (ClaimVerdict.noise, None)
     assert "no interval" in found.reason
-    assert decided(one, MODELS | {"above": 0.5}, setting="counted").verdict == Verdict.reproduced
-    assert decided(one, MODELS | {"above": 0.8}, setting="counted").verdict == Verdict.failed
+    assert (
+        decided(one, MODELS | {"above": 0.5}, setting="counted").verdict == ClaimVerdict.reproduced
+    )
+    assert decided(one, MODELS | {"above": 0.8}, setting="counted").verdict == ClaimVerdict.failed
     for size in (3, 9):  # too few for an interval between two samples, and enough
         samples = [[x + 0.01 * (i - size // 2) for i in range(size)] for x in (0.9, 0.1)]
         timed = [row("a", 0.9, samples=samples[0]), row("b", 0.1, samples=samples[1])]
         for way in ({"above": 0.5}, {"by": "ratio", "above": 5}, {"right": None, "above": 0.8}):
             found = decided(timed, MODELS | way)
-            assert (found.verdict, found.figures[0].of) == (Verdict.reproduced, f"{size} samples")
+            assert (found.verdict, found.figures[0].of) == (
+                ClaimVerdict.reproduced,
+                f"{size} samples",
+            )
     spectrum = [row("a", 0.9, samples=[0.1, 0.2]), row("b", 0.1, samples=[0.1, 0.2])]
-    assert decided(spectrum, MODELS | {"above": 0.0}).verdict == Verdict.noise
+    assert decided(spectrum, MODELS | {"above": 0.0}).verdict == ClaimVerdict.noise
 
 
 def test_any_check_that_fails_decides_and_any_doubt_leaves_noise() -> None:
@@ -103,16 +113,16 @@ def test_any_check_that_fails_decides_and_any_doubt_leaves_noise() -> None:
         MODELS | {"right": {"model": "c"}, "above": 0.0},
         MODELS | {"below": 0.3},
     )
-    assert decided(wide, sure, sure).verdict == Verdict.reproduced
-    assert decided(wide, sure, doubt).verdict == Verdict.noise
-    assert decided(wide, sure, doubt, wrong).verdict == Verdict.failed
+    assert decided(wide, sure, sure).verdict == ClaimVerdict.reproduced
+    assert decided(wide, sure, doubt).verdict == ClaimVerdict.noise
+    assert decided(wide, sure, doubt, wrong).verdict == ClaimVerdict.failed
 
 
 def test_claims_without_rows_say_why() -> None:
     bare = {key: SOUND[key] for key in ("id", "claim", "source", "published", "setting")}
     for key, verdict in (
-        ("not_attempted", Verdict.missing),
-        ("not_comparable", Verdict.incomparable),
+        ("not_attempted", ClaimVerdict.missing),
+        ("not_comparable", ClaimVerdict.incomparable),
     ):
         (claim,) = read_claims({"theme": [{**bare, key: "no time"}]})
         assert decide(claim, lambda _: None) == Decision(
@@ -120,7 +130,7 @@ def test_claims_without_rows_say_why() -> None:
         )
     (claim,) = read_claims({"theme": [SOUND | {"checks": [MODELS | {"above": 0.0}]}]})
     found = decide(claim, lambda _: None)
-    assert (found.verdict, found.reason) == (Verdict.missing, "The rows are not stored yet.")
+    assert (found.verdict, found.reason) == (ClaimVerdict.missing, "The rows are not stored yet.")
 
 
 def test_validation_chooses_the_best_of_a_grid_and_a_mean_averages_it() -> None:
@@ -212,7 +222,7 @@ def test_the_page_is_what_the_published_rows_say() -> None:
     assert site.written(text, decisions) == text, "make pages writes it anew"
     assert sum(bool(each.figures) for each in decisions) > 25
     assert {each.verdict for each in decisions} > {
-        Verdict.reproduced,
-        Verdict.opposite,
-        Verdict.noise,
+        ClaimVerdict.reproduced,
+        ClaimVerdict.opposite,
+        ClaimVerdict.noise,
     }
