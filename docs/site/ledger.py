@@ -154,7 +154,10 @@ def claims(found: Sequence[Decision]) -> str:
             if claim.command:
                 commands.setdefault(claim.command, []).append(claim.id)
         table = [f"| {' | '.join(HEAD)} |", "|" + "---|" * len(HEAD), *map(line, of_theme)]
-        said = [f"- {', '.join(ids)}: `{command}`" for command, ids in commands.items()]
+        said = [
+            f"- {', '.join(ids)}: {', then '.join(f'`{each}`' for each in command.splitlines())}"
+            for command, ids in commands.items()
+        ]
         parts += [f"## {theme}", "\n".join(table), "Commands:", "\n".join(said)]
     return "\n\n".join(["", *parts, ""])
 
