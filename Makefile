@@ -47,6 +47,7 @@ pages: $(VENV)/.runtime
 	$(BIN)/python docs/site/quickstart.py
 	$(BIN)/python docs/site/program_tables.py
 	$(BIN)/python docs/site/archive.py
+	$(BIN)/python docs/site/ledger.py
 
 # Types and documents are checked beside the tests, which leave a core idle now and then.
 test: lint $(VENV)/.dev

@@ -282,6 +282,7 @@ READS_TEXT = {
     ("searches", "_arm_names"),  # paths of options, and words of which a name is made
     ("best_on_validation", "with_arms"),  # words of which a name is made
     ("mad", "_options_of"),  # the path of an option
+    ("ledger", "entry"),  # the same
     ("style", "name"),  # the same
     ("style", "_styled_departures"),  # the same
     ("tuning_points", "_draw_panel"),  # the path of an option

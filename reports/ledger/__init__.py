@@ -1,0 +1,1 @@
+"""Claims of papers, and what stored rows say about each. Torch-free."""
