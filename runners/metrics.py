@@ -68,6 +68,8 @@ METRICS: dict[str, Metric] = {
         "tasks that ask for a real number"),
     "exact_match": _metric("fraction", True, "fraction of sequences in which the model predicts "
         "every token correctly"),
+    "top_1_accuracy": _metric("fraction", True, "fraction of items whose answer is the drawn one, "
+        "for tasks that accept several answers"),
     "macro_accuracy": _metric("fraction", True, "mean of the accuracies of all classes that occur "
         "in a split"),
     "scaled_accuracy": _metric("fraction", True, "(accuracy - a) / (1 - a), where a is the "
