@@ -70,6 +70,10 @@ METRICS: dict[str, Metric] = {
         "every token correctly"),
     "top_1_accuracy": _metric("fraction", True, "fraction of items whose answer is the drawn one, "
         "for tasks that accept several answers"),
+    "set_f1": _metric("fraction", True, "mean F1 score of the set of things in a written answer, "
+        "against the right set"),
+    "leaf_first": _metric("fraction", True, "fraction of written orders that begin with a node "
+        "without parents, above the node of the question"),
     "macro_accuracy": _metric("fraction", True, "mean of the accuracies of all classes that occur "
         "in a split"),
     "scaled_accuracy": _metric("fraction", True, "(accuracy - a) / (1 - a), where a is the "
