@@ -68,6 +68,12 @@ METRICS: dict[str, Metric] = {
         "tasks that ask for a real number"),
     "exact_match": _metric("fraction", True, "fraction of sequences in which the model predicts "
         "every token correctly"),
+    "top_1_accuracy": _metric("fraction", True, "fraction of items whose answer is the drawn one, "
+        "for tasks that accept several answers"),
+    "set_f1": _metric("fraction", True, "mean F1 score of the set of things in a written answer, "
+        "against the right set"),
+    "leaf_first": _metric("fraction", True, "fraction of written orders that begin with a node "
+        "without parents, above the node of the question"),
     "macro_accuracy": _metric("fraction", True, "mean of the accuracies of all classes that occur "
         "in a split"),
     "scaled_accuracy": _metric("fraction", True, "(accuracy - a) / (1 - a), where a is the "
@@ -117,6 +123,12 @@ METRICS: dict[str, Metric] = {
         "the pair of a recalled token is rare (at most rare_at_most times in train) or frequent"),
     "recalled_share": _metric("fraction", None, "fraction of the scored tokens that are of a class "
         "(label kind, as of recalled_loss)"),
+    "answer_rank": _metric("1", False, "mean rank of the right answer by its likelihood, among as "
+        "many as the label candidates says; 1: the most likely one", least=1.0),
+    "candidate_accuracy": _metric("fraction", True, "fraction of rows in which the right answer is "
+        "the most likely candidate"),
+    "answer_accuracy": _metric("fraction", True, "fraction of the bytes of right answers that a "
+        "model predicts, given those before"),
     "loss_part": _metric("nat", False, "summed loss of a class of tokens, divided by the number of "
         "all scored tokens (label kind, as of recalled_loss); samples have the mean of each block "
         "of successive windows"),

@@ -92,8 +92,8 @@ class TaskSpec:
     sources_vary: bool = False
     """Whether some sources are shorter than `source_length`."""
     scores: frozenset[str] = frozenset()
-    """Scores besides accuracy and loss: exact_match, macro_accuracy, scaled_accuracy, and mcc for
-    two classes."""
+    """Scores besides accuracy and loss: exact_match, macro_accuracy, scaled_accuracy, mcc for two
+    classes, and those of `AcceptsSeveral`."""
     chance: float = 0.0
     """Accuracy of a guess, which scaled_accuracy maps to 0."""
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -132,6 +132,8 @@ class Batch(NamedTuple):
     order: Int[Tensor, "b l"] | None = None
     """Rank of each token; a token attends to tokens of the same or a lower rank. None: to the whole
     row."""
+    allowed: Int[Tensor, "b l"] | None = None
+    """All right answers of each question: bit i is set if id i is one. None: the target alone."""
 
 
 class Tally(NamedTuple):
@@ -158,6 +160,8 @@ class Tally(NamedTuple):
     """Number of correct items and of items by (group, part), such as (length, 64)."""
     classes: Mapping[int, tuple[float, float]] = {}
     """Number of correct items and of items by class, where a score needs them."""
+    further: Mapping[str, tuple[float, float]] = {}
+    """Sum and number of items of each further score (`AcceptsSeveral`), by name."""
 
 
 @runtime_checkable
@@ -215,6 +219,29 @@ class RemarkedData(Protocol):
 def remarks_of(task: Task) -> Mapping[str, str]:
     """Return the remarks on a task's prepared data, if it has any."""
     return task.remarks if isinstance(task, RemarkedData) else {}
+
+
+@runtime_checkable
+class AcceptsSeveral(Protocol):
+    """A task with several right answers to a question, which judges the tokens that a model chose.
+
+    `TaskSpec.scores` names its further scores.
+    """
+
+    writes: ClassVar[bool]
+    """Whether a model reads the answers that it chose itself so far, instead of those of the
+    task."""
+
+    def accepted(
+        self, chosen: Int[Tensor, "b l"], batch: Batch
+    ) -> tuple[Bool[Tensor, "b l"], Mapping[str, tuple[float, float]]]:
+        """Return which chosen tokens are right, and `Tally.further`.
+
+        Args:
+            chosen: The most likely token at each position of a batch, on the CPU.
+            batch: The batch with the answers of the task.
+        """
+        ...
 
 
 @runtime_checkable

@@ -7,10 +7,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from lra.models.backbone.choices import Padding
 from lra.models.backbone.model import Backbone, Outcome
-from lra.models.mixer import State
+from lra.models.mixer import State, Unsupported
 from lra.models.state import detach
 from lra.runners.isolation.progress import so_far
 from lra.runners.metrics import METRICS
@@ -19,7 +21,16 @@ from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.prefetch import asked_of, first_of, masks_of, rows_of, to_device
 from lra.runners.training.recurrent_state import initial_state, remembered_tokens
 from lra.tasks.data.tokens import correlation
-from lra.tasks.task import Batch, Derives, Kind, Tally, Task, TaskSpec, remarks_of
+from lra.tasks.task import (
+    AcceptsSeveral,
+    Batch,
+    Derives,
+    Kind,
+    Tally,
+    Task,
+    TaskSpec,
+    remarks_of,
+)
 
 K = TypeVar("K")
 
@@ -79,9 +90,11 @@ def evaluate(
 
     Raises:
         ValueError: the split is empty, or `examples` is set although a state is carried.
+        Unsupported: weights are sharded, and the task accepts several answers.
     """
     model.eval()
     ranks = ranks or Ranks()
+    _check_passes(task, ranks)
     own_tallies: list[tuple[int, int, Tally]] = []
     state: State = None
     size = min(task.spec.sizes.get(split, 0), examples or sys.maxsize)
@@ -109,9 +122,7 @@ def evaluate(
                 moved.tokens, moved.target, moved.keep, state, layout=layout, asked=asked
             )
             state = detach(outcome.state)
-            assert outcome.hit is not None, "outside training, a head must return which are correct"
-            nll = outcome.nll.detach()
-            tally = task.tally(nll.float().cpu(), outcome.hit.cpu(), part)
+            tally = _tally(task, model, outcome, part, moved)
             own_tallies.extend([(turn, ranks.rank, tally)] if counts else [])
             if learn is not None:
                 learn(outcome, moved)
@@ -133,6 +144,7 @@ def evaluate(
     measured |= further_scores(
         task.spec, accuracy, outcomes.hit, _totals(t.classes for t in tallies)
     )
+    measured |= {name: mean for name, (mean, _) in _averages(t.further for t in tallies).items()}
     if isinstance(task, Derives):
         measured |= task.derived_metrics(split, loss)
     batch_remark = _explain_batch_effects(model, batch_size, widths)
@@ -141,6 +153,53 @@ def evaluate(
     parts = _averages(tally.parts for tally in tallies)
     groups = _averages(tally.groups for tally in tallies)
     return SplitScores(measured, outcomes, parts, groups, "; ".join(filter(None, remarks)))
+
+
+def _check_passes(task: Task, ranks: Ranks) -> None:
+    """Raise Unsupported if a task needs passes that sharded weights do not allow."""
+    if isinstance(task, AcceptsSeveral) and ranks.sharded:
+        raise Unsupported(
+            f"{task.spec.name} accepts several answers, which needs further passes over a batch, "
+            "but hardware.sharded=true gathers weights for one pass: set hardware.sharded=false"
+        )
+
+
+def _tally(task: Task, model: Backbone, outcome: Outcome, part: Batch, moved: Batch) -> Tally:
+    """Return the tally of a batch.
+
+    Args:
+        task: The task.
+        model: The model, which answers again if the task accepts several answers.
+        outcome: Its outcome.
+        part: The batch, on the CPU.
+        moved: The batch, on the device of the model.
+    """
+    assert outcome.hit is not None, "outside training, a head must return which are correct"
+    nll, hit = outcome.nll.detach().float().cpu(), outcome.hit.cpu()
+    if not isinstance(task, AcceptsSeveral):
+        return task.tally(nll, hit, part)
+    chosen = choose(model, moved, writes=task.writes)
+    hit, further = task.accepted(chosen.cpu(), part)
+    return task.tally(nll, hit, part)._replace(further=further)
+
+
+@torch.no_grad()
+def choose(model: Backbone, batch: Batch, *, writes: bool) -> Int[Tensor, "b l"]:
+    """Return the most likely token at each position of a batch, which is on the model's device.
+
+    With `writes`, the model reads the answers that it chose before: greedy generation. Each pass
+    adds one answer to every row, so this needs no state.
+    """
+    tokens, chosen = batch.tokens.clone(), torch.zeros_like(batch.target)
+    asked = torch.ones_like(chosen) if batch.weight is None else (batch.weight > 0).long()
+    turn = asked.cumsum(1) * asked if writes else asked
+    for number in range(1, int(turn.max()) + 1):
+        likely = model.predict(tokens, batch.keep, layout=masks_of(batch))[0].argmax(-1)
+        chosen = torch.where(turn == number, likely, chosen)
+        if writes:
+            follows = turn[:, :-1] == number
+            tokens[:, 0, 1:] = torch.where(follows, likely[:, :-1], tokens[:, 0, 1:])
+    return chosen
 
 
 def _basic_scores(spec: TaskSpec, accuracy: float, loss: float) -> dict[str, float]:

@@ -32,6 +32,7 @@ class Draw(IntEnum):
     sight = 10
     replaced = 11
     fresh = 12
+    probe = 13
     strand = 20
 
 

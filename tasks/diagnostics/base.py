@@ -200,6 +200,11 @@ class DiagnosticTask(RowsTask):
         """Whether each training batch has new rows."""
         return self.train_examples is None
 
+    @property
+    def largest_stored(self) -> int:
+        """The largest number in stored rows, which decides their type."""
+        return self.vocabulary
+
     @abstractmethod
     def words(self, length: int) -> int:
         """Return the number of random words that decide a row of `length` tokens."""
@@ -398,7 +403,7 @@ class DiagnosticTask(RowsTask):
                 found = task._draw(split, lengths, Draw.diagnostic, stream, rows)
                 found = found.take(self._unseen(found, lengths, scarce, hashes_by_length, missing))
                 missing, stream = missing - len(found.tokens), stream + 1
-                yield found.stored(self.vocabulary)
+                yield found.stored(self.largest_stored)
 
     def _parts(self, split: str) -> Iterator[tuple[Self, list[int], int]]:
         """Yield the parts of `split` in order: what draws a part, its lengths, and its rows."""
@@ -477,7 +482,7 @@ class DiagnosticTask(RowsTask):
         found = self._draw("train", lengths, Draw.fresh, stream, rows).take(np.arange(rows)[part])
         index = np.arange(len(found.tokens))
         batch = collate(
-            found.stored(self.vocabulary), index, max_length=self.max_length, shift=self.shift
+            found.stored(self.largest_stored), index, max_length=self.max_length, shift=self.shift
         )
         return batch._replace(index=torch.from_numpy(number * rows + np.arange(rows)[part]))
 

@@ -41,10 +41,13 @@ class Rows(NamedTuple):
         sizes = None if self.sizes is None else self.sizes[chosen]
         return Rows(self.tokens[chosen], self.answers[chosen], sizes)
 
-    def stored(self, vocabulary: int) -> RaggedRows:
-        """Return the rows as examples of two sequences: tokens, and answers + 1 (0: not asked)."""
+    def stored(self, largest: int) -> RaggedRows:
+        """Return the rows as examples of two sequences: tokens, and answers + 1 (0: not asked).
+
+        `largest` is at least the largest id or answer, plus 1.
+        """
         both = np.stack((self.tokens, self.answers - NOT_ASKED), axis=1)
-        both = both.astype(np.min_scalar_type(vocabulary))
+        both = both.astype(np.min_scalar_type(largest))
         number, _, length = both.shape
         if self.sizes is None:
             flat, offsets = both.ravel(), length * np.arange(2 * number + 1)

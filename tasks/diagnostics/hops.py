@@ -28,13 +28,17 @@ from jaxtyping import Int, UInt64
 from lra.conf.choices import by_name
 from lra.tasks.diagnostics.base import NOT_ASKED, Guess, Rows, below
 from lra.tasks.diagnostics.derived_length import DerivedLengthTask
-from lra.tasks.diagnostics.draws import random_orders, unit
-from lra.tasks.diagnostics.spelling import by_word, rows_of_words, spellings
+from lra.tasks.diagnostics.draws import random_orders
+from lra.tasks.diagnostics.spelling import (
+    by_word,
+    different_words,
+    graph_sizes,
+    rows_of_words,
+    spellings,
+    word_rates,
+)
 from lra.tasks.task import Baseline, Batch, Tally
 from lra.tasks.tensors import Tensor, torch
-
-MOST_WORDS = 1 << 14
-"""Most different words; each one takes a random number in each row."""
 
 
 @by_name
@@ -67,23 +71,9 @@ class Hops(DerivedLengthTask):
             difficulty=f"{self.hops} steps, {self.nodes} words"
             + (f" of {self.least_tokens} to {longest} tokens" if longest > 1 else ""),
         )
-        if self.least_tokens > longest:
-            raise ValueError(
-                f"task.least_tokens must be at most task.most_tokens={longest}: got "
-                f"{self.least_tokens}"
-            )
-        numbers = [self.symbols**size for size in range(self.least_tokens, longest + 1)]
-        if not 3 <= self.nodes <= sum(numbers) <= MOST_WORDS:
-            raise ValueError(
-                "task.nodes must be from 3 to the number of different words, which may be at most "
-                f"{MOST_WORDS}: got task.nodes={self.nodes}, and {sum(numbers)} words of "
-                f"{self.least_tokens} to {longest} tokens of {self.symbols} symbols"
-            )
-        self.rates = np.repeat(1 / np.array(numbers), numbers)
-        """How probable each word is, in proportion."""
-        self.spelling = spellings(
-            self.symbols, range(self.least_tokens, longest + 1), marks=self.hops + 2
-        )
+        sizes = range(self.least_tokens, longest + 1)
+        self.rates = word_rates(self.symbols, sizes, self.nodes)
+        self.spelling = spellings(self.symbols, sizes, marks=self.hops + 2)
 
     def words(self, length: int) -> int:
         """Return the number of random words for a row: for size, words, three orders, steps."""
@@ -105,11 +95,8 @@ class Hops(DerivedLengthTask):
         for_size, for_words, for_orders, for_steps = np.split(
             words, np.cumsum([1, len(self.rates), 3 * nodes]), axis=1
         )
-        shares = np.cumsum(1 / (sizes + nodes**0.5))
-        size = sizes[np.searchsorted(shares[:-1], shares[-1] * unit(for_size))]
-        # The words with the smallest random times are as if drawn one after the other, and drawn
-        # again if the row had them.
-        chosen = np.argsort(-np.log(unit(for_words)) / self.rates, axis=1)[:, :nodes]
+        size = graph_sizes(for_size, nodes, sizes)
+        chosen = different_words(for_words, self.rates)[:, :nodes]
         orders = random_orders(for_orders.reshape(len(words), 3, nodes), size[:, 0])
         ring, edge, start = orders[:, 0], orders[:, 1], orders[:, 2, :asked]
 

@@ -1,9 +1,51 @@
 """Words of one or more tokens: how they are written into rows, and judged as a whole."""
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt64
 
-from lra.tasks.diagnostics.draws import NOT_ASKED, Rows
+from lra.tasks.diagnostics.draws import NOT_ASKED, Rows, unit
+
+MOST_WORDS = 1 << 14
+"""Most different words; each one takes a random number in each row."""
+
+
+def word_rates(symbols: int, sizes: range, nodes: int) -> Float[np.ndarray, " w"]:
+    """Return how probable each word is, in proportion, if all `sizes` are equally probable.
+
+    Raises:
+        ValueError: There is no size, or fewer words than `nodes`, or too many.
+    """
+    if not sizes:
+        raise ValueError(
+            f"task.least_tokens must be at most task.most_tokens={sizes.stop - 1}: got "
+            f"{sizes.start}"
+        )
+    numbers = [symbols**size for size in sizes]
+    if not 3 <= nodes <= sum(numbers) <= MOST_WORDS:
+        raise ValueError(
+            "task.nodes must be from 3 to the number of different words, which may be at most "
+            f"{MOST_WORDS}: got task.nodes={nodes}, and {sum(numbers)} words of {sizes[0]} to "
+            f"{sizes[-1]} tokens of {symbols} symbols"
+        )
+    return np.repeat(1 / np.array(numbers), numbers)
+
+
+def different_words(
+    words: UInt64[np.ndarray, "n w"], rates: Float[np.ndarray, " w"]
+) -> Int[np.ndarray, "n w"]:
+    """Return all words in random order, as if drawn one after the other, without the earlier ones.
+
+    Smaller random times come first.
+    """
+    return np.argsort(-np.log(unit(words)) / rates, axis=1)
+
+
+def graph_sizes(
+    words: UInt64[np.ndarray, "n 1"], nodes: int, sizes: Int[np.ndarray, " s"]
+) -> Int[np.ndarray, "n 1"]:
+    """Return one of `sizes` for each random word, n with the weight 1 / (n + sqrt(nodes))."""
+    shares = np.cumsum(1 / (sizes + nodes**0.5))
+    return sizes[np.searchsorted(shares[:-1], shares[-1] * unit(words))]
 
 
 def spellings(symbols: int, sizes: range, *, marks: int) -> Int[np.ndarray, "w t"]:

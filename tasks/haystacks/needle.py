@@ -9,6 +9,11 @@ RULER's kinds on bytes: single needles (`keys=1`; with `haystack=noise` or `text
 to 131,072 tokens, and counts the values found in up to 128 generated tokens. Here a row has exactly
 `length` bytes, and the values of a key are asked in the order in which they are stated.
 
+NoLiMa (arXiv:2502.05167) objects that a string search finds such needles. With `overlap=false
+key=synonym`, question and needle have no word in common:
+
+    The value of calm-creek is 4821903. … What belongs to quiet-stream? 4821903
+
 A passkey (Mohtashami & Jaggi, arXiv:2305.16300) is the only needle, of five digits.
 """
 
@@ -22,7 +27,7 @@ from typing import ClassVar
 from lra.conf.choices import by_name
 from lra.tasks.haystacks.books import BookRows
 from lra.tasks.haystacks.byte_rows import SEPARATOR, Dice, RowContent, depth_of
-from lra.tasks.haystacks.spellings import Spelling, different, longest, texts
+from lra.tasks.haystacks.spellings import Spelling, different, longest, synonym_of, texts
 from lra.tasks.task import Baseline
 
 STATED = re.compile(rb"The value of .+? is (.+?)\. ")
@@ -46,6 +51,7 @@ class Needle(BookRows):
     """Answer the values of keys that sentences in a haystack state."""
 
     name: ClassVar[str] = "needle"
+    later: ClassVar[frozenset[str]] = frozenset({"overlap"})
 
     keys: int = 4
     """Number of keys; with haystack=needles, further ones fill the row."""
@@ -56,14 +62,21 @@ class Needle(BookRows):
     haystack: Haystack = Haystack.noise
     """Between the sentences: noise, text or needles."""
     key: Spelling = Spelling.word
-    """Spelling of keys: word, digits, hex or person."""
+    """Spelling of keys: word, digits, hex, person or synonym."""
     value: Spelling = Spelling.digits
     """Spelling of values: word, digits, hex or person."""
     digits: int = 7
     """Number of digits of keys and values that are digits."""
+    overlap: bool = True
+    """Whether the question has the words of the needle; false: synonyms, with key=synonym."""
 
     def __post_init__(self) -> None:
         """Check the options."""
+        if not self.overlap and self.key is not Spelling.synonym:
+            raise ValueError(
+                f"task.overlap=false asks for synonyms of keys: got task.key={self.key}; set "
+                "task.key=synonym"
+            )
         key, value = (longest(kind, self.digits) for kind in (self.key, self.value))
         self._longest = len("The value of  is . ") + key + value
         asked = self.queries * (key + 2) + self.queries * self.values * (value + 2)
@@ -121,7 +134,10 @@ class Needle(BookRows):
             for needle in order
             if needle < number and needle % self.keys == key
         ]
-        question = b"\nWhat is the value of %s? " % SEPARATOR.join(keys[: self.queries])
+        asked = keys[: self.queries]
+        question = b"\nWhat is the value of %s? " % SEPARATOR.join(asked)
+        if not self.overlap:
+            question = b"\nWhat belongs to %s? " % SEPARATOR.join(map(synonym_of, asked))
         return RowContent([needles[needle] for needle in order], question, answers)
 
     def background(self, split: str, dice: Dice, size: int) -> bytes:

@@ -3,7 +3,7 @@
 from enum import StrEnum, auto
 
 from lra.tasks.haystacks.byte_rows import Dice
-from lra.tasks.haystacks.wordlist import ADJECTIVES, FIRST_NAMES, LAST_NAMES, NOUNS
+from lra.tasks.haystacks.wordlist import ADJECTIVES, FIRST_NAMES, LAST_NAMES, NOUNS, SYNONYMS
 
 
 class Spelling(StrEnum):
@@ -17,15 +17,30 @@ class Spelling(StrEnum):
     """32 hexadecimal digits."""
     person = auto()
     """A first and a last name, such as Ada Marsh."""
+    synonym = auto()
+    """An adjective and a noun that have synonyms: calm-creek, which a question calls quiet-stream.
+    There are 40 pairs of words."""
 
 
-PARTS = {Spelling.word: (ADJECTIVES, "-", NOUNS), Spelling.person: (FIRST_NAMES, " ", LAST_NAMES)}
+PARTS = {
+    Spelling.word: (ADJECTIVES, "-", NOUNS),
+    Spelling.person: (FIRST_NAMES, " ", LAST_NAMES),
+    Spelling.synonym: ([*SYNONYMS["adjectives"]], "-", [*SYNONYMS["nouns"]]),
+}
+
+
+def synonym_of(text: bytes) -> bytes:
+    """Return the text with the synonym of both words."""
+    adjective, noun = text.decode().split("-")
+    return f"{SYNONYMS['adjectives'][adjective]}-{SYNONYMS['nouns'][noun]}".encode()
 
 
 def longest(kind: Spelling, digits: int) -> int:
     """Return the most bytes of a text of a kind."""
     if kind in PARTS:
         first, between, second = PARTS[kind]
+        if kind is Spelling.synonym:
+            first, second = ([*pairs, *pairs.values()] for pairs in SYNONYMS.values())
         return max(map(len, first)) + len(between) + max(map(len, second))
     return 32 if kind is Spelling.hex else digits
 

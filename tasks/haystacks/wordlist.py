@@ -26,6 +26,22 @@ flame flute forest forge fossil fox garlic gate glove goose grape guitar hammer 
 hill honey hook horn island jacket jewel kettle kite ladder lantern
     """
 )
+SYNONYMS = {
+    half: dict(pair.split("/") for pair in pairs.split())
+    for half, pairs in {
+        "adjectives": """
+angry/furious big/huge brave/bold bright/shiny calm/quiet clever/smart cold/chilly fast/quick
+glad/merry hard/firm odd/strange old/ancient poor/needy rich/wealthy shy/timid silly/foolish
+slim/thin tired/weary weak/feeble wet/soaked
+        """,
+        "nouns": """
+boat/vessel child/kid coat/jacket creek/stream doctor/medic farmer/grower forest/woods
+garbage/trash gift/present home/house infant/baby lawyer/attorney meal/dinner picture/image
+rabbit/bunny sofa/couch rock/stone shop/store tale/story thief/robber
+        """,
+    }.items()
+}
+"""Pairs of words of about the same meaning; no word is in two of them."""
 PEOPLE = ["Anna", "Boris", "Clara", "David", "Emma", "Frank"]
 ROOMS = ["attic", "bedroom", "cellar", "dairy", "entry", "forge"]
 THINGS = ["apple", "basket", "candle", "dish", "envelope", "fiddle", "glove", "hammer"]

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum, auto
 from functools import cache, partial
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from lra.models.backbone.heads import asked_items
@@ -270,7 +270,21 @@ def row_losses(
     *,
     masked: bool,
 ) -> Float[Tensor, "r l"]:
-    """Return the loss of each token except the first of its row; 0 where the weight is 0.
+    """Return the losses of `row_outcomes`."""
+    return row_outcomes(model, tokens, weight, way, masked=masked)[0]
+
+
+def row_outcomes(
+    model: Backbone,
+    tokens: Int[Tensor, "r l_plus_1"],
+    weight: Float[Tensor, "r l"],
+    way: ContextReading,
+    *,
+    masked: bool,
+) -> tuple[Float[Tensor, "r l"], Bool[Tensor, "r l"]]:
+    """Return the loss of each token except the first of its row, and whether it is the likeliest.
+
+    Where the weight is 0, both are 0.
 
     Args:
         model: The model, in evaluation mode.
@@ -283,7 +297,7 @@ def row_losses(
     window = weight.shape[1]
     if way.memory is not None:
         state, window = model.initial_state(len(tokens), way.memory), way.window
-    losses = []
+    losses, hits = [], []
     for start in range(0, weight.shape[1], window):
         read = tokens[:, start : start + window + 1]
         layout = Layout(document=torch.zeros_like(read[:, 1:]) if masked else None)
@@ -294,4 +308,5 @@ def row_losses(
         )
         state = outcome.state
         losses.append(outcome.nll)
-    return torch.cat(losses, 1)
+        hits.append(cast(Tensor, outcome.hit))
+    return torch.cat(losses, 1), torch.cat(hits, 1)

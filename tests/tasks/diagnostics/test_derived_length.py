@@ -4,12 +4,14 @@ import pytest
 import torch
 from small_diagnostics import FEW
 
+from lra.tasks.diagnostics.automata import Automata
 from lra.tasks.diagnostics.base import Loss
 from lra.tasks.diagnostics.hops import Hops
 from lra.tasks.diagnostics.joint_recall import JointRecall
 from lra.tasks.diagnostics.modular_tree import ModularTree
+from lra.tasks.diagnostics.order_graph import OrderGraph
 
-KINDS = {kind.name: kind for kind in (Hops, JointRecall, ModularTree)}
+KINDS = {kind.name: kind for kind in (Automata, Hops, JointRecall, ModularTree, OrderGraph)}
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -9,12 +9,22 @@ from lra.tasks.haystacks.frequent_words import FrequentWords
 from lra.tasks.haystacks.key_value import KeyValue
 from lra.tasks.haystacks.needle import Needle, Passkey
 from lra.tasks.haystacks.variable_tracking import VariableTracking
+from lra.tasks.haystacks.wordlist import SYNONYMS
+
+ADJECTIVES, NOUNS = SYNONYMS.values()
+SAME = {
+    f"{adjective}-{noun}": f"{ADJECTIVES[adjective]}-{NOUNS[noun]}"
+    for adjective in ADJECTIVES
+    for noun in NOUNS
+}
 
 
 def look_up(task, text):
-    del task
-    context, question = text.rsplit("\nWhat is the value of ", 1)
+    context, question = re.split(r"\nWhat (?:is the value of|belongs to) ", text)
     stated = re.findall(r"The value of (.+?) is (.+?)\. ", context)
+    if not task.overlap:
+        assert not {*re.findall(r"\w+", question)} & {*re.findall(r"\w+", context)}
+        stated = [(SAME[key], value) for key, value in stated]
     return [
         value
         for asked in question.removesuffix("? ").split(", ")

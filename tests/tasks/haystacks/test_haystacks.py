@@ -31,6 +31,7 @@ TASKS = {
     "needle-values": (Needle, {"length": 800, "values": 4, "keys": 2, "queries": 2}),
     "needle-hex": (Needle, {"length": 700, "key": "hex", "value": "hex", "queries": 3}),
     "needle-person": (Needle, {"length": 500, "key": "digits", "value": "person"}),
+    "needle-synonym": (Needle, {"length": 500, "key": "synonym", "overlap": False, "queries": 2}),
     "passkey": (Passkey, {"length": 150}),
     "key_value": (KeyValue, {"length": 500}),
     "key_value-names": (KeyValue, {"length": 300, "form": "names"}),
@@ -297,6 +298,7 @@ def test_books_that_are_missing_or_short(tmp_path):
         (lambda: Needle(length=100), r"length must be at least 209, .* needs 4 sentences of up"),
         (lambda: Needle(test_lengths=[2000, 90]), r"task\.test_lengths must be at least"),
         (lambda: Needle(queries=5), r"task\.queries must be at most task\.keys=4: got 5"),
+        (lambda: Needle(overlap=False), r"got task\.key=word; set task\.key=synonym"),
         (lambda: Needle(keys=0), r"must be at least 1: got task\.keys=0"),
         (lambda: Needle(value="digits", digits=1, keys=11), r"10 different texts, .* need 22"),
         (
