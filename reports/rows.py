@@ -15,7 +15,7 @@ from lra.reports.statistics.intervals import (
     beyond_both_ratios,
     median_interval,
 )
-from lra.reports.statistics.speed_of_light import LightSpeed, light_speed
+from lra.reports.statistics.speed_of_light import LeastTime, least_time
 from lra.reports.stems import stem
 from lra.reports.style import current_style
 from lra.runners.records import COLUMNS, Status, shown_source
@@ -142,7 +142,7 @@ class CostPoint:
     """Keys of the runs that measured it."""
     family: str = ""
     """The registered family of the model; "" if options of its mixer were changed."""
-    light: LightSpeed | None = None
+    light: LeastTime | None = None
     """The least time that this machine needs for a pass."""
 
     def per_sequence(self, value: Value) -> Value:
@@ -473,7 +473,7 @@ def _cost_point(
             name: value.or_processor(processor_ratios.get(name)) for name, value in ratios.items()
         },
         memory_ratio=_values_by_reference(records, "peak_tensor_bytes_ratio"),
-        light=light_speed(mode, _numbers_by_run(records)),
+        light=least_time(mode, _numbers_by_run(records)),
     )
     return _with_plain_reference(measured, time, records[0], plain)
 

@@ -29,7 +29,9 @@ def index() -> str:
         if named is None:
             raise SystemExit(f"{file.name}: a name has the form SWEEP-MACHINE-2026-01-31.jsonl")
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        told = {key: {str(r[key]) for r in rows if r.get(key)} for key in ("runner", "task", "model")}
+        told = {
+            key: {str(r[key]) for r in rows if r.get(key)} for key in ("runner", "task", "model")
+        }
         entries = [f"[{named['sweep']}]({file.name})", named["day"], f"{len(rows):,}"]
         entries += [some(told[key]) if told[key] else "–" for key in ("runner", "task", "model")]
         machines[named["machine"]].append((named["day"], f"| {' | '.join(entries)} |"))

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from lra.composition.arguments import Parser, add_results, path_word
 from lra.composition.catalogue import our_file
 from lra.errors import CommandError
+from lra.reports.comparison.trend import NoTrend, trend_figure, trend_points, trend_table
+from lra.reports.rows import prepare
+from lra.reports.tables.table import to_markdown
 from lra.results.rows import file_of_rows, published_cells, published_with_names, stored_rows
 
 
@@ -35,12 +40,6 @@ examples:
     )
     parser.add_argument("--out", type=path_word, help="write a figure into this folder")
     choice = parser.parse_args(argv)
-    import pandas as pd
-
-    from lra.reports.comparison.trend import NoTrend, trend_figure, trend_points, trend_table
-    from lra.reports.rows import prepare
-    from lra.reports.tables.table import to_markdown
-
     excluded: list[str] = []
     if choice.rows is None:
         rows, cells, excluded = stored_rows(choice.results, None)

@@ -15,7 +15,7 @@ PARAMETER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class LightSpeed:
+class LeastTime:
     """Least seconds of a pass, by operations and by bytes."""
 
     operations_s: float
@@ -32,7 +32,7 @@ class LightSpeed:
         return "operations" if self.operations_s >= self.bytes_s else "memory"
 
 
-def light_speed(mode: str, metrics: Sequence[Mapping[str, float]]) -> LightSpeed | None:
+def least_time(mode: str, metrics: Sequence[Mapping[str, float]]) -> LeastTime | None:
     """Return the least time of a pass, the median over runs; None if rows lack a number.
 
     Args:
@@ -49,4 +49,4 @@ def light_speed(mode: str, metrics: Sequence[Mapping[str, float]]) -> LightSpeed
             found.append((run["flops"] / peak, moved / run["bandwidth"]))
         except (KeyError, ZeroDivisionError):  # an old file of rows, or a mixer without products
             return None
-    return LightSpeed(*(median(times) for times in zip(*found, strict=True))) if found else None
+    return LeastTime(*(median(times) for times in zip(*found, strict=True))) if found else None
