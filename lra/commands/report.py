@@ -10,6 +10,10 @@ def main(argv: list[str]) -> int:
 
     Prints the paths of written files to stdout, and what is missing in the report to stderr.
     """
+    if argv[:1] == ["claims"]:
+        from lra.results.claims import main as claims
+
+        return claims(argv[1:])
     parser = Parser(
         prog="lra report",
         description="Write tables, figures and a page from stored results. The exit code is 1 if a "
@@ -19,6 +23,7 @@ examples:
   lra report --sweep quickstart               write results/reports/quickstart/report.html
   lra report --rows example                   report published rows that come with lra
   lra report --sweep mine --style slides      use larger letters and lines
+  lra report claims TABLE.csv --seeds 3       test which ranks of a published table can survive
   lra report --sweep mine --publish my_rows   write my_rows.jsonl and my_rows.json to share""",
     )
     add_results(parser)

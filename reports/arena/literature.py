@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from lra.reports.arena.rules import EXACT
+from lra.reports.arena.rules import EXACT, TASKS
 
 FAIL = "FAIL"
 """Printed in place of a number if a paper reports a failure."""
@@ -45,6 +45,28 @@ def _registry() -> Mapping[str, Any]:
     text = resources.files("lra.reports.arena").joinpath("published.yaml").read_text("utf-8")
     registry: Mapping[str, Any] = yaml.safe_load(text)
     return registry
+
+
+def published_tables() -> list[str]:
+    """Return the names of the tables of published scores."""
+    return [*_registry()["scores"]]
+
+
+def published_accuracies(table: str) -> dict[str, dict[str, float | None]]:
+    """Return the accuracies of a published table, from 0 to 1, by model and task.
+
+    Averages are omitted, and so are tasks without any number. A failure is None.
+    """
+    entry = _registry()["scores"][table]
+    lines = {model: dict(zip(entry["columns"], line, strict=True))
+             for model, line in entry["models"].items()}  # fmt: skip
+    numbers = {
+        model: {task: value / 100 if isinstance(value, (int, float)) else None
+                for task, value in line.items() if task in TASKS}
+        for model, line in lines.items()
+    }  # fmt: skip
+    tasks = {t for line in numbers.values() for t, value in line.items() if value is not None}
+    return {m: {t: v for t, v in line.items() if t in tasks} for m, line in numbers.items()}
 
 
 def published_scores(protocol: str, family: str) -> dict[str, PublishedScore]:
