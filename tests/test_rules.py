@@ -269,7 +269,7 @@ READS_TEXT = {
     ("names", "last_words"),  # the same
     ("style", "shipped_families"),  # names of files
     ("runs", "_line_name"),  # the same, and the path of an option
-    ("pairs", "_further_differences"),  # the path of an option
+    ("numbers", "further_differences"),  # the path of an option
     ("speeds", "speed_of"),  # the same
     ("rows", "_cost_point"),  # the same
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore

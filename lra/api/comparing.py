@@ -1,5 +1,6 @@
 """Compare two or more models by their stored rows."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,10 +28,12 @@ class ComparisonTable(ResultTable):
     Attributes:
         verdicts: The result of each comparison, in a sentence.
         numbers: Every number at full precision, as `lra compare --json` prints them.
+        matrix: A table of all pairs of models: is the model of a row better than that of a column?
     """
 
     verdicts: tuple[str, ...]
     numbers: dict[str, Any]
+    matrix: ResultTable
 
     def __repr__(self) -> str:
         return "\n".join([*self.verdicts, "", self.to_markdown()])
@@ -46,6 +49,7 @@ def compare(
     where: Sequence[str] = (),
     best: bool = False,
     untuned: bool = False,
+    margin: float | None = None,
 ) -> ComparisonTable:
     """Test whether one model is better than another, by paired differences with intervals.
 
@@ -59,7 +63,7 @@ def compare(
             sweeps.
         names: Two or more groups of runs, each given by the name of a model in reports, by its
             family, or by KEY=VALUE of an option or column; join several conditions by spaces, as
-            in `linear optim.steps=400`.
+            in `linear optim.steps=400`. `published=65.9` is a score of a paper.
         sweep: Name of a stored sweep; None: every stored run.
         metric: The score to compare; None: the first score that all runs have.
         split: The part of the data; None: `test`.
@@ -67,6 +71,8 @@ def compare(
         best: Whether to compare the best group of runs with all others, instead of the first.
         untuned: After a search, whether to compare trainings with the options that the search
             started from, instead of the options that it chose.
+        margin: The largest difference that counts as equal, in the unit of the table (for an
+            accuracy, percentage points); None: equivalence is not tested.
 
     Returns:
         A table of differences, first group minus second, for each task and over all tasks.
@@ -84,6 +90,8 @@ def compare(
         >>> found.verdicts[0].partition(";")[0]
         'linear − sdpa at mqar: −6.4 [−14.8, +2.0] over 5 seeds, p = 0.10: no difference is shown'
     """
+    from lra.reports.comparison.matrix import matrix_table
+    from lra.reports.comparison.pairs import compare as every_pair
     from lra.reports.comparison.wording import as_json, comparison_table, verdict
     from lra.reports.style import TableStyle
     from lra.results.comparing import compare_words
@@ -94,7 +102,9 @@ def compare(
                 f"names: got {name!r:.80}; wanted text such as 'linear'. To compare several "
                 "results, give them as one list, the first argument"
             )
-    numbers, comparisons, left_out = compare_words(
+    if margin is not None and not 0 < margin < math.inf:
+        raise ConfigError(f"margin: got {margin!r}; wanted a number above 0, such as 1")
+    numbers, sides, comparisons, left_out = compare_words(
         names, **_locate_results(path, sweep), metric=metric, split=split, where=where, best=best,
         untuned=untuned,
     )  # fmt: skip
@@ -103,8 +113,11 @@ def compare(
     return ComparisonTable(
         table=comparison_table(numbers, comparisons),
         style=TableStyle(),
-        verdicts=tuple(verdict(numbers, comparison) for comparison in comparisons),
-        numbers=as_json(numbers, comparisons),
+        verdicts=tuple(verdict(numbers, comparison, margin) for comparison in comparisons),
+        numbers=as_json(numbers, comparisons, margin),
+        matrix=ResultTable(
+            matrix_table(numbers, sides, every_pair(numbers, sides, every=True)), TableStyle()
+        ),
     )
 
 

@@ -15,6 +15,10 @@ def main(argv: list[str]) -> int:
         from lra.results.trend import main as trend
 
         return trend(argv[1:])
+    if argv[:1] == ["claims"]:
+        from lra.results.claims import main as claims
+
+        return claims(argv[1:])
     parser = Parser(
         prog="lra report",
         description="Write tables, figures and a page from stored results. The exit code is 1 if a "
@@ -26,6 +30,7 @@ examples:
   lra report --sweep mine --style slides      use larger letters and lines
   lra report --sweep mine --publish my_rows   write my_rows.jsonl and my_rows.json to share
   lra report compare --sweep mine             print your scores next to published ones
+  lra report claims TABLE.csv --seeds 3       test which ranks of a published table can survive
   lra report trend linear                     print speed and memory by day and revision""",
     )
     parser.add_argument(

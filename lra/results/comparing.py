@@ -1,7 +1,9 @@
 """From arguments to the sides of a comparison, over stored or published rows."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from lra.reports.comparison.numbers import FinalTrainings, Numbers, numbers_of
 from lra.reports.comparison.pairs import Comparison, Side, compare
 from lra.reports.rows import as_text, prepare
 from lra.reports.statistics.tuning import STUDIES
-from lra.reports.tables.scores import TASK
+from lra.reports.tables.scores import TASK, score_of
 from lra.reports.tables.searches import PLACE, RUNNER, Searches
 from lra.results.rows import file_of_rows, published_cells, published_rows, stored_rows
 from lra.runners.metrics import JUDGED_BY
@@ -27,6 +29,8 @@ LABELS = ("protocol", "scale", "variant", "start")
 """Labels of rows that count as settings of a cell."""
 LED = ("runner.tuned", "runner.transferred")
 """Settings of a final training that name the search which chose its options."""
+PUBLISHED = "published="
+"""The beginning of an argument that is a score from elsewhere, as a side of a comparison."""
 
 
 def compare_words(
@@ -41,12 +45,13 @@ def compare_words(
     where: Sequence[str] = (),
     best: bool = False,
     untuned: bool = False,
-) -> tuple[Numbers, list[Comparison], list[str]]:
+) -> tuple[Numbers, list[Side], list[Comparison], list[str]]:
     """Compare the first side with each other one, or the best with all.
 
-    Returns the numbers, the comparisons, and the messages about excluded, damaged files. After a
-    search, a name stands for the final trainings with the chosen options, unless `words` name an
-    option that was searched.
+    Returns the numbers, the sides, the comparisons, and the messages about excluded, damaged files.
+    An argument `published=NUMBER` is a side that has this score at all seeds. After a search, a
+    name stands for the final trainings with the chosen options, unless `words` name an option that
+    was searched.
 
     Args:
         words: one for each side: the name of a model or baseline, KEY=VALUE, or several of these
@@ -108,7 +113,7 @@ def compare_words(
     chosen = frame["cell"].isin(set().union(*(side.cells for side in sides)))
     frame = frame[chosen | (frame["baseline"] != "")]
     numbers = numbers_of(frame, settings, metric, split, hits, trainings=trainings)
-    return numbers, compare(numbers, sides, best=best), excluded
+    return numbers, sides, compare(numbers, sides, best=best), excluded
 
 
 def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
@@ -130,9 +135,30 @@ def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
         row |= {"cell": cell, "baseline": "", "labels": labels, "options": {}}
         for name in parts & {baseline, f"baseline/{baseline}", baseline.replace("_", " ")}:
             records.append(row | {"family": name, "name": name})
+    for name in dict.fromkeys(part for part in parts if part.startswith(PUBLISHED)):
+        number = _published_number(name)
+        for row in seeds[seeds["metric"].isin(JUDGED_BY)].to_dict("records"):
+            row |= {"cell": f"{name} {row['cell']}", "labels": {}, "options": {}, "baseline": "",
+                    "family": name, "name": name,
+                    "value": number / score_of(str(row["metric"])).factor}  # fmt: skip
+            records.append(row)
     if not records:
         return frame
     return pd.concat([frame, pd.DataFrame(records)], ignore_index=True)
+
+
+def _published_number(word: str) -> float:
+    """Return the number in `published=NUMBER`; raise ConfigError for another word."""
+    try:
+        number = float(word.removeprefix(PUBLISHED))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(
+            f"got {word!r}; wanted {PUBLISHED}NUMBER, a score as tables print it, for example "
+            f"{PUBLISHED}65.9 for an accuracy of 65.9 %"
+        )
+    return number
 
 
 def _read_settings(frame: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> Settings:
@@ -181,7 +207,10 @@ def _make_side(
         raise UnknownName(
             f"no stored run meets all of {' '.join([word, *where])!r}: remove a condition"
         )
-    return Side(title=word, cells=frozenset(cells), about=tuple(setting_names))
+    return Side(
+        title=word, cells=frozenset(cells), about=tuple(setting_names),
+        published=word.startswith(PUBLISHED),
+    )  # fmt: skip
 
 
 def _no_results(name: str, models: Collection[str], frame: pd.DataFrame, place: str) -> str:
@@ -323,6 +352,7 @@ def _choose_metric(
 def _hits_reader(root: Path) -> Any:
     """Return a function from a cell and a split to its per-example results: indices and hits."""
 
+    @cache  # a run is compared with many others
     def hits(cell: str, split: str) -> tuple[Any, Any] | None:
         if " " in cell:  # a baseline's row, whose key is its name and the key of a cell
             return None

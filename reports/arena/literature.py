@@ -37,6 +37,39 @@ class PublishedCost:
     gigabytes: Sequence[float | None]
 
 
+def published_tables() -> list[str]:
+    """Return the names of the tables with accuracies of several models on several tasks."""
+    found: dict[str, set[str]] = {}
+    for figure in _accuracies():
+        found.setdefault(figure.table.label, set()).add(figure.task)
+    return [label for label, tasks in found.items() if len(tasks) > 1]
+
+
+def published_accuracies(table: str) -> dict[str, dict[str, float | None]]:
+    """Return the accuracies of a published table, from 0 to 1, by system and task.
+
+    Averages are omitted, and so are tasks without any number. A failure is None.
+    """
+    figures = [figure for figure in _accuracies() if figure.table.label == table]
+    tasks = {figure.task for figure in figures if figure.value is not None}
+    numbers: dict[str, dict[str, float | None]] = {}
+    for figure in figures:
+        if figure.task in tasks:
+            value = None if figure.value is None else figure.value / 100
+            numbers.setdefault(figure.system, {})[figure.task] = value
+    return numbers
+
+
+def _accuracies() -> list[PublishedFigure]:
+    """Return the test accuracies on single tasks of the Long Range Arena."""
+    return [
+        figure
+        for figure in published_record().figures
+        if (figure.metric, figure.split, figure.unit, figure.at) == ("accuracy", "test", "%", "")
+        and figure.task in TASKS
+    ]
+
+
 def published_scores(protocol: str, family: str) -> dict[str, PublishedScore]:
     """Return the scores of a model in the source of a protocol, by task or name of an average."""
     return {

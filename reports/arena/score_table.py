@@ -8,11 +8,11 @@ from lra.reports.arena.literature import PublishedScore, published_scores
 from lra.reports.arena.rules import AVERAGES, BEST_OF_LENGTHS, TASKS, AverageRule
 from lra.reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
 from lra.reports.rows import DAGGER
-from lra.reports.statistics.intervals import LEVEL
+from lra.reports.statistics.intervals import LEVEL, Uncertainty
 from lra.reports.style import Spread, current_style
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
-from lra.reports.tables.ranking import RANKS, rank_columns
+from lra.reports.tables.ranking import RANKS, TIES, above, rank_columns
 from lra.reports.tables.scores import ACCURACY, BASELINES, CAVEAT, CHANCE, ORACLES, behind_means
 from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.records import baseline_of, is_oracle
@@ -48,7 +48,10 @@ def score_table(scores: ArenaScores) -> Table:
             columns = [column.task for column in scores.columns] + [rule.name for rule in rules]
             used += [published[key] for key in columns if key in published]
             entries = [
-                _published_entry(published.get(key), _caveats(scores, line, e))
+                _published_entry(
+                    published.get(key),
+                    _caveats(scores, line, e) or _suspicion(published.get(key), e),
+                )
                 for key, e in zip(columns, line_entries, strict=True)
             ]
             lines.append(("", f"{line.family} ({PUBLISHED})", entries))
@@ -56,7 +59,7 @@ def score_table(scores: ArenaScores) -> Table:
         section = ORACLES if is_oracle(baseline_of(name) or "") else BASELINES
         entries = [scores.entries[name, column] for column in scores.columns]
         lines.append((section, title, entries + [absent()] * len(rules)))
-    explained = RANKS if RANKS in marks else ""
+    explained = "".join(words for words in (RANKS, TIES) if words in marks)
     return listed_table(
         lines, heads, title=f"Long Range Arena, table 1, {scores.runs.title}",
         caption=" ".join(_caption(scores, usual_basis, used, marks)),
@@ -115,6 +118,21 @@ def _caveats(scores: ArenaScores, line: ArenaLine, measured: Entry) -> tuple[str
             "train this model"
         )
     return tuple(notes)
+
+
+def _suspicion(score: PublishedScore | None, measured: Entry) -> tuple[str, ...]:
+    """Return a note if our mean over seeds is significantly better than the published score."""
+    if score is None or score.percent is None or measured.value is None:
+        return ()
+    interval = measured.interval
+    if interval is None or interval.source is not Uncertainty.seeds:
+        return ()
+    if not above(measured.value, interval, [score.percent / 100], higher=True):
+        return ()
+    return (
+        "our score is significantly better than the published one; before you trust it, look for "
+        "test examples in training, easier data, or a choice by test scores",
+    )
 
 
 def _published_entry(score: PublishedScore | None, notes: tuple[str, ...]) -> Entry:

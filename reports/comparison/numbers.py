@@ -18,6 +18,8 @@ examples that the run answered, or None if they are not stored."""
 Row = Mapping[Hashable, Any]
 Place = tuple[tuple[str, str], ...]
 """Names and values of the columns that both runs of a pair share, such as task and length."""
+MOST = 3
+"""The most settings that a note names."""
 SPEEDS = ("time", "tokens_per_second")
 """Metrics of speed. Rows of `time_ratio` have their paired samples."""
 
@@ -138,6 +140,35 @@ def numbers_of(
         },
         beside=beside,
     )  # fmt: skip
+
+
+def further_differences(
+    rows: Sequence[tuple[Row, Row]],
+    settings: Mapping[str, Mapping[str, str]],
+    asked: tuple[str, ...],
+) -> list[str]:
+    """Return a note about settings in which the sides differ, although nobody asked for it.
+
+    Args:
+        rows: pairs of results, one of each side.
+        settings: the options of each run, by its key.
+        asked: beginnings of the names of settings in which the sides are meant to differ.
+    """
+    differing: dict[str, str] = {}
+    for first_row, second_row in rows:
+        first, second = settings[str(first_row["cell"])], settings[str(second_row["cell"])]
+        # An option that only one side has belongs to its family, so only shared ones are compared.
+        # The protocol comes first, because it sets many others.
+        for key in sorted(
+            first.keys() & second.keys(), key=lambda name: (name != "protocol", name)
+        ):
+            if first[key] != second[key] and not key.startswith(asked):
+                differing.setdefault(key, f"{key} ({first[key]}, {second[key]})")
+    if not differing:
+        return []
+    rest = f" and {len(differing) - MOST} more" if len(differing) > MOST else ""
+    names = ", ".join([*differing.values()][:MOST])
+    return [f"the two sides differ in further settings: {names}{rest}"]
 
 
 def varying_options(

@@ -14,26 +14,35 @@ from typing import Any
 
 import numpy as np
 
-from lra.reports.comparison.numbers import SPEEDS, Numbers, Place, Row, varying_options
+from lra.reports.comparison.examples import interval_over_examples, variance_from_examples
+from lra.reports.comparison.numbers import (
+    MOST,
+    SPEEDS,
+    Numbers,
+    Place,
+    Row,
+    further_differences,
+    varying_options,
+)
 from lra.reports.comparison.speeds import UNTIMED, Speed, speed_of
 from lra.reports.labels import labels_of
-from lra.reports.statistics.intervals import LEVEL, Interval, Uncertainty, mean_interval
+from lra.reports.statistics.intervals import LEVEL, Interval, Uncertainty
+from lra.reports.statistics.paired_examples import over_seeds_and_examples
 from lra.reports.statistics.paired_tests import (
     ALPHA,
     MeanDifference,
     holm,
     holm_levels,
     mean_difference,
-    share_difference_interval,
     sign_flip_p,
 )
+from lra.reports.statistics.several_tasks import improvement
 from lra.reports.tables.ranking import above
 from lra.reports.tables.scores import ACCURACY, CHANCE, TASK, score_interval
+from lra.reports.tables.success import success_notes
 from lra.runners import metrics
 from lra.runners.records import is_oracle
 
-_MOST = 3
-"""The most settings that a note names."""
 _PLURAL = {"seed": "seeds", "study": "studies"}
 COUNTED = "counted"
 """The value of `Line.over` for counted numbers, which are the same at every repetition."""
@@ -55,6 +64,8 @@ class Side:
     cells: frozenset[str]
     about: tuple[str, ...]
     """Beginnings of the names of the settings that the argument chooses."""
+    published: bool = False
+    """Whether it is a published number instead of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +95,14 @@ class Line:
     """The means of the first and the second side, for each seed or study."""
     units: str = "seeds"
     """`seeds` or `studies`."""
+    with_examples: Interval | None = None
+    """The interval over seeds and test examples, if the runs have answers to the same examples."""
+    variances: tuple[float, ...] = ()
+    """The variance that comes from test examples, for each task of the line."""
+    improvement: tuple[float, Interval] | None = None
+    """The probability that a random seed of the first side is better, and its interval."""
+    scores: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()
+    """For each task, the numbers of both sides; higher is better, and failures are infinite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +116,8 @@ class Comparison:
     """Whether the last line is the mean over all tasks."""
     options: str = ""
     """After a search: whether the sides have tuned options, as in "both tuned"."""
+    published: str = ""
+    """The title of the side that is a published number, if one is."""
 
     @property
     def conclusion(self) -> Line | None:
@@ -105,8 +126,12 @@ class Comparison:
         return with_difference[-1] if len(with_difference) == 1 or self.over_all else None
 
 
-def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> list[Comparison]:
+def compare(
+    numbers: Numbers, sides: Sequence[Side], *, best: bool = False, every: bool = False
+) -> list[Comparison]:
     """Compare the first side with every other side; if `best`, the best side with every other.
+
+    If `every`, compare each side with each other one.
 
     The p-values of all lines of tasks are corrected together by Holm's method, and so are those of
     all means over tasks. If `best`, the correction includes all pairs of sides, because the best
@@ -119,11 +144,13 @@ def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> l
     first = _best_side(numbers, sides) if best else sides[0]
     ordered = [first, *(side for side in sides if side is not first)]
     comparisons = [
-        _compare_sides(numbers, a, b) for a, b in combinations(ordered, 2) if best or a is first
+        _compare_sides(numbers, a, b)
+        for a, b in combinations(ordered, 2)
+        if best or every or a is first
     ]
     if not any(line.difference for comparison in comparisons for line in comparison.lines):
         why = [*dict.fromkeys(n for c in comparisons for line in c.lines for n in line.notes)]
-        raise NoPair("; ".join(why[:_MOST]) + (" …" if len(why) > _MOST else ""))
+        raise NoPair("; ".join(why[:MOST]) + (" …" if len(why) > MOST else ""))
     of_tasks: list[Line] = []
     of_means: list[Line] = []
     for comparison in comparisons:
@@ -141,7 +168,7 @@ def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> l
     return [
         replace(c, lines=tuple(tested.get(id(line), line) for line in c.lines))
         for c in comparisons
-        if c.first == first.title
+        if every or c.first == first.title
     ]
 
 
@@ -156,13 +183,14 @@ def _correct_lines(lines: Sequence[Line], *, shares: bool) -> list[Line]:
     p = [line.difference.p or 0.0 for line in lines if line.difference]
     corrected_lines = []
     for line, corrected, level in zip(lines, holm(p), holm_levels(p), strict=True):
-        difference, caution = line.difference, ""
+        difference, caution, with_examples = line.difference, "", None
         if difference and difference.interval:
             difference = _difference_of_units(line.by_unit, level)
+            if line.variances:
+                with_examples = over_seeds_and_examples(difference, line.variances, level)
             if shares and (interval := difference.interval):
-                interval = replace(
-                    interval, low=max(-1.0, interval.low), high=min(1.0, interval.high)
-                )
+                interval = _cut_off(interval)
+                with_examples = with_examples and _cut_off(with_examples)
                 size = difference.detectable if (difference.detectable or 0.0) <= 1 else None
                 difference = replace(difference, interval=interval, detectable=size)
             # A sign-flip test of n pairs reaches p = 2^(1 - n), which must be below 1 - level.
@@ -179,9 +207,15 @@ def _correct_lines(lines: Sequence[Line], *, shares: bool) -> list[Line]:
                         "between equal models that learn or fail by chance."
                     )
         corrected_lines.append(replace(
-            line, difference=difference, p_holm=corrected, tests=len(lines), caution=caution
+            line, difference=difference, p_holm=corrected, tests=len(lines), caution=caution,
+            with_examples=with_examples,
         ))  # fmt: skip
     return corrected_lines
+
+
+def _cut_off(interval: Interval) -> Interval:
+    """Return an interval of a difference of fractions, which is from -1 to 1."""
+    return replace(interval, low=max(-1.0, interval.low), high=min(1.0, interval.high))
 
 
 def _difference_of_units(
@@ -240,6 +274,7 @@ def _compare_sides(numbers: Numbers, first: Side, second: Side) -> Comparison:
     return Comparison(
         first=first.title, second=second.title, lines=tuple(lines), over_all=over_all,
         options=_options_in_words(numbers, places, first, second),
+        published=next((side.title for side in (second, first) if side.published), ""),
     )  # fmt: skip
 
 
@@ -301,7 +336,7 @@ def _line_at(numbers: Numbers, place: Place, task: str, first: Side, second: Sid
             f"only {len(shared)} pair{'s'[: len(shared) - 1]} of runs can be compared: {results}"
         )
     pairs = [(of_first[key], of_second[key]) for key in shared]
-    further = _further_differences(pairs, options_of, (*first.about, *second.about, *varying))
+    further = further_differences(pairs, options_of, (*first.about, *second.about, *varying))
     # A reference has the settings of the model that it was timed with, not those of the other side.
     speed = None if further else speed_of(numbers, pairs)
     disturbed = [row["disturbed"] for pair in pairs for row in pair]
@@ -322,13 +357,22 @@ def _line_at(numbers: Numbers, place: Place, task: str, first: Side, second: Sid
     elif len(shared) == 1 and line.difference and not speed and line.over != COUNTED:
         words, one_unit = "", line.over
         if line.units == "seeds":
-            interval, count, words = _interval_over_examples(numbers, *pairs[0])
+            interval, count, words = interval_over_examples(numbers, *pairs[0])
             over = f"{count:,} examples" if count else line.over
             line = replace(line, difference=replace(line.difference, interval=interval), over=over)
         unknown = f"nothing is known about the variation between {line.units}"
         notes.append(f"there is only {one_unit}, so {unknown}{words}")
     notes += [UNTIMED] if numbers.metric in SPEEDS and not speed else []
     baseline = _best_baseline(numbers, place)
+    line, further_notes = _over_seeds(
+        numbers,
+        place,
+        line,
+        [(first, of_first), (second, of_second)],
+        baseline,
+        one_setting=len(groups) == 1,
+    )
+    notes += further_notes
     return replace(
         line, **_count_signs([a - b for a, b in values], numbers.score.higher), baseline=baseline,
         above_baseline=not baseline or _is_above(numbers, line, pairs[0], baseline[1]),
@@ -351,16 +395,71 @@ def _rows_by_key(
             f"{side.title} has several runs with the same seed and settings; the comparison "
             "excludes them"
         )
-    missing = side.cells & numbers.lost.keys() - numbers.places[place].keys()
-    here = (dict(place)["task"], dict(place)["length"])
-    lost = [numbers.lost[cell] for cell in sorted(missing)]
-    if statuses := [status for *where, status in lost if (*where,) == here]:
+    if statuses := _failures(numbers, place, side):
         reasons = ", ".join(dict.fromkeys(statuses))
         runs = f"run{'s'[: len(statuses) - 1]}"
         notes.append(
             f"the comparison excludes {len(statuses)} failed {runs} of {side.title} ({reasons})"
         )
     return by_key
+
+
+def _failures(numbers: Numbers, place: Place, side: Side) -> list[str]:
+    """Return the status of each failed run of a side at a place."""
+    missing = side.cells & numbers.lost.keys() - numbers.places[place].keys()
+    here = (dict(place)["task"], dict(place)["length"])
+    lost = [numbers.lost[cell] for cell in sorted(missing)]
+    return [status for *where, status in lost if (*where,) == here]
+
+
+def _over_seeds(
+    numbers: Numbers,
+    place: Place,
+    line: Line,
+    sides: Sequence[tuple[Side, Mapping[Key, Row]]],
+    baseline: tuple[str, float] | None,
+    *,
+    one_setting: bool,
+) -> tuple[Line, list[str]]:
+    """Return a line over several seeds with statistics beyond the t test, and notes about them.
+
+    Args:
+        numbers: the numbers that are compared.
+        place: the place of the line.
+        line: the line, which is returned unchanged if it has no several seeds.
+        sides: both sides with their rows.
+        baseline: the name and the score of the best baseline.
+        one_setting: whether a side has one row for each seed.
+    """
+    if not (line.by_unit and line.difference and line.difference.pairs > 1) or line.speed:
+        return line, []
+    (_, of_first), (_, of_second) = sides
+    of_units: dict[Unit, list[tuple[Row, Row]]] = {}
+    for key in sorted(set(of_first) & set(of_second)):
+        if key[0] in line.by_unit:
+            of_units.setdefault(key[0], []).append((of_first[key], of_second[key]))
+    variances, reason = variance_from_examples(numbers, of_units)
+    line, notes = replace(line, variances=variances), [reason] if reason else []
+    copied = any(" " in str(row["cell"]) for rows in (of_first, of_second) for row in rows.values())
+    if copied or not one_setting or line.over == COUNTED:  # a baseline is no sample of seeds
+        return line, notes
+    first, second = (_scores(numbers, place, side, rows) for side, rows in sides)
+    if baseline and numbers.score.shares:
+        titled = [(side.title, x) for (side, _), x in zip(sides, (first, second), strict=True)]
+        labels = labels_of(next(iter(of_first.values()))["labels"])
+        notes += success_notes(titled, int(labels.get("examples", 0)), baseline)
+    return replace(
+        line, scores=((first, second),), improvement=improvement([first], [second])
+    ), notes
+
+
+def _scores(
+    numbers: Numbers, place: Place, side: Side, by_key: Mapping[Key, Row]
+) -> tuple[float, ...]:
+    """Return the numbers of a side so that higher is better; a failed run is minus infinity."""
+    sign = 1 if numbers.score.higher else -1
+    values = [sign * float(row["value"]) for row in by_key.values()]
+    return (*values, *(-math.inf for _ in _failures(numbers, place, side)))
 
 
 def _is_above(numbers: Numbers, line: Line, pair: tuple[Row, Row], baseline: float) -> bool:
@@ -446,65 +545,6 @@ def _keys_in_words(by_key: Mapping[Key, Any], varying: Sequence[str]) -> str:
     return ", ".join(f"{n} {' and '.join(c)}" for n, c in zip(names, columns, strict=True))
 
 
-def _further_differences(
-    rows: Sequence[tuple[Row, Row]],
-    settings: Mapping[str, Mapping[str, str]],
-    asked: tuple[str, ...],
-) -> list[str]:
-    """Return a note about settings in which the sides differ, although nobody asked for it.
-
-    Args:
-        rows: pairs of results, one of each side.
-        settings: the options of each run, by its key.
-        asked: beginnings of the names of settings in which the sides are meant to differ.
-    """
-    differing: dict[str, str] = {}
-    for first_row, second_row in rows:
-        first, second = settings[str(first_row["cell"])], settings[str(second_row["cell"])]
-        # An option that only one side has belongs to its family, so only shared ones are compared.
-        # The protocol comes first, because it sets many others.
-        for key in sorted(
-            first.keys() & second.keys(), key=lambda name: (name != "protocol", name)
-        ):
-            if first[key] != second[key] and not key.startswith(asked):
-                differing.setdefault(key, f"{key} ({first[key]}, {second[key]})")
-    if not differing:
-        return []
-    rest = f" and {len(differing) - _MOST} more" if len(differing) > _MOST else ""
-    names = ", ".join([*differing.values()][:_MOST])
-    return [f"the two sides differ in further settings: {names}{rest}"]
-
-
-def _interval_over_examples(numbers: Numbers, a: Row, b: Row) -> tuple[Interval | None, int, str]:
-    """Return an interval for the difference of two trained models over test examples.
-
-    Returns:
-        The interval, the number of examples, and words about how the interval was computed. They
-        are (None, 0, "") if the metric is not accuracy or the number of examples is unknown.
-    """
-    words = (
-        ". The interval says how the difference of these two trained models varies with the test "
-        "examples; it treats their answers as "
-    )
-    if numbers.metric != ACCURACY.metric:
-        return None, 0, ""
-    of_a, of_b = (numbers.hits(str(row["cell"]), numbers.split) for row in (a, b))
-    if of_a and of_b:
-        (examples_of_a, hits_of_a), (examples_of_b, hits_of_b) = of_a, of_b
-        if np.array_equal(examples_of_a, examples_of_b):
-            gains = np.subtract(hits_of_a, hits_of_b, dtype=np.float64)
-            # the stored answers must give the stored accuracies
-            if gains.size > 1 and abs(gains.mean() - (a["value"] - b["value"])) < 1e-6:
-                interval = mean_interval([*gains], Uncertainty.examples)
-                return interval, gains.size, f"{words}paired"
-    counts = [int(labels_of(row["labels"]).get("examples", 0)) for row in (a, b)]
-    if not all(counts):
-        return None, 0, ""
-    shares = [(min(1.0, float(r["value"])), n) for r, n in zip((a, b), counts, strict=True)]
-    interval = share_difference_interval(shares[0], shares[1])
-    return interval, min(counts), f"{words}independent (Newcombe's interval)"
-
-
 def _best_baseline(numbers: Numbers, place: Place) -> tuple[str, float] | None:
     """Return the name and score of the best baseline on the data of a place; None without any.
 
@@ -544,4 +584,9 @@ def _line_over_tasks(lines: Sequence[Line], *, higher: bool) -> Line:
     line = _line_over(f"all {len(lines)} tasks", groups, "tasks")
     differences = [x.difference.mean for x in lines if x.difference]
     notes = (f"the mean is over the {line.over} that all tasks have",) if share_units else ()
+    if share_units and all(x.variances for x in lines):
+        line = replace(line, variances=tuple(v for x in lines for v in x.variances))
+    if all(x.scores for x in lines):
+        scores = tuple(task for x in lines for task in x.scores)
+        line = replace(line, scores=scores, improvement=improvement(*zip(*scores, strict=True)))
     return replace(line, **_count_signs(differences, higher), notes=(*notes, *line.notes))

@@ -1,13 +1,14 @@
 """Write comparisons of models as a table, as sentences and as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from lra.reports.comparison.numbers import SPEEDS, Numbers
 from lra.reports.comparison.pairs import COUNTED, Comparison, Line
 from lra.reports.comparison.speeds import Speed
 from lra.reports.rows import DIAMOND
+from lra.reports.statistics.equivalence import equivalence_p, excess_p
 from lra.reports.statistics.intervals import LEVEL, Interval
 from lra.reports.statistics.paired_tests import ALPHA, POWER
 from lra.reports.tables.costs import significant
@@ -36,6 +37,16 @@ _TIMED = (
 )
 
 
+_OVER_EXAMPLES = (
+    "seeds and examples: the interval of the difference if both the seeds and the test examples "
+    "change; the other interval is for this test set."
+)
+_IMPROVEMENT = (
+    "P(better): the probability that a random seed of the first model is better than one of the "
+    f"second [{100 * LEVEL:g} % interval]; a failed run is worse than all others."
+)
+INNER = ("by_unit", "scores", "variances")
+"""Fields of a line that JSON omits."""
 _REPEATS = "The numbers are counted, so every repetition gives the same ones."
 
 
@@ -46,8 +57,11 @@ def p_text(p: float | None) -> str:
     return f"{p:.2f}" if p >= 0.1 else f"{p:.2g}"
 
 
-def verdict(numbers: Numbers, comparison: Comparison) -> str:
+def verdict(numbers: Numbers, comparison: Comparison, margin: float | None = None) -> str:
     """Return the result of a comparison in one to three sentences.
+
+    If a `margin` in the printed unit is given, another sentence says whether the two are
+    equivalent.
 
     For example: "linear − sdpa at mqar: −6.4 [−14.8, +2.0] over 5 seeds, p = 0.10: ...".
     """
@@ -93,6 +107,39 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
         words += (
             f" Neither of the two is shown to be better than the baseline {name}, which has "
             f"{numbers.text(score)}."
+        )
+    return words + _equivalence_words(numbers, comparison, margin)
+
+
+def _equivalence_words(numbers: Numbers, comparison: Comparison, margin: float | None) -> str:
+    """Return a sentence about equivalence within a margin in the printed unit; "" for None.
+
+    A published number is reproduced if it is equivalent. A mean that is significantly better than
+    it by more than the margin is too good.
+    """
+    line = comparison.conclusion
+    if margin is None or line is None or line.difference is None:
+        return ""
+    limit = margin / numbers.score.factor
+    if (p := equivalence_p(line.difference, limit)) is None:
+        return f" Equivalence within ±{margin:g} cannot be tested."
+    a, b = comparison.first, comparison.second
+    test = f"(two one-sided tests, p = {p_text(p)})"
+    if p < ALPHA:
+        meaning = (
+            "the published number is reproduced"
+            if comparison.published
+            else f"{a} and {b} are equal"
+        )
+        return f" Within ±{margin:g}, {meaning} {test}."
+    words = f" Equality within ±{margin:g} is not shown {test}."
+    good = line.difference.mean * (1 if numbers.score.higher else -1)
+    excess = excess_p(replace(line.difference, mean=good), limit)
+    if comparison.published == b and excess is not None and excess < ALPHA:
+        words += (
+            f" {a} is better than published by more than the margin (one-sided p = "
+            f"{p_text(excess)}), which is suspicious: look for test examples in training, easier "
+            "data, or a choice by test scores."
         )
     return words
 
@@ -209,10 +256,14 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
     heads = {
         "first": first, "second": second, "difference": "first − second",
         "speed": "times as fast", "over": "over", "p": "p", "tests": "correction",
-        "detectable": "detectable", "counts": " / ".join(_relations(numbers)),
+        "detectable": "detectable", "examples": "seeds and examples", "improvement": "P(better)",
+        "counts": " / ".join(_relations(numbers)),
         "baseline": "best baseline",
     }  # fmt: skip
-    shown = {"speed": timed, "p": tested, "detectable": tested, "tests": corrected}
+    by_example = any(x.with_examples for x in lines)
+    improved = any(x.improvement for x in lines)
+    shown = {"speed": timed, "p": tested, "detectable": tested, "tests": corrected,
+             "examples": by_example, "improvement": improved}  # fmt: skip
     heads = {key: title for key, title in heads.items() if shown.get(key, True)}
     rows = []
     for comparison in comparisons:
@@ -230,6 +281,8 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
         _TESTED * tested,
         _CORRECTED * corrected,
         _TIMED * timed,
+        _OVER_EXAMPLES * by_example,
+        _IMPROVEMENT * improved,
     )
     return listed_table(
         rows,
@@ -262,7 +315,15 @@ def _entries_by_column(numbers: Numbers, line: Line) -> dict[str, Entry]:
         "detectable": number(difference.detectable if difference else None),
         "counts": Entry(text=f"{line.better} / {line.equal} / {line.worse}"),
         "baseline": absent(),
+        "examples": absent(),
+        "improvement": absent(),
     }
+    if wide := line.with_examples:
+        entries["examples"] = Entry(text=_bounds_text(numbers, wide).strip(), interval=wide)
+    if line.improvement:
+        chance, around = line.improvement
+        text = f"{chance:.2f} [{around.low:.2f}, {around.high:.2f}]"
+        entries["improvement"] = number(chance, text, interval=around)
     if difference:
         interval = difference.interval
         text = numbers.text(difference.mean, signed=True) + _bounds_text(numbers, interval)
@@ -280,8 +341,10 @@ def _entries_by_column(numbers: Numbers, line: Line) -> dict[str, Entry]:
     return entries
 
 
-def as_json(numbers: Numbers, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return comparisons as plain JSON, at full precision."""
+def as_json(
+    numbers: Numbers, comparisons: Sequence[Comparison], margin: float | None = None
+) -> dict[str, Any]:
+    """Return comparisons as plain JSON, at full precision; see `verdict` for `margin`."""
     return {
         "schema": 1,
         "metric": numbers.metric,
@@ -291,9 +354,9 @@ def as_json(numbers: Numbers, comparisons: Sequence[Comparison]) -> dict[str, An
             {
                 "first": comparison.first,
                 "second": comparison.second,
-                "verdict": verdict(numbers, comparison),
+                "verdict": verdict(numbers, comparison, margin),
                 "lines": [
-                    {k: v for k, v in asdict(line).items() if k != "by_unit"}
+                    {k: v for k, v in asdict(line).items() if k not in INNER}
                     for line in comparison.lines
                 ],
             }

@@ -1,6 +1,8 @@
 """Show after how many training steps models reached a target on validation."""
 
+import math
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -47,6 +49,11 @@ def _entry(runs: pd.DataFrame) -> Entry:
         notes.insert(
             0, f"steps of the others: {', '.join(f'{step:,.0f}' for step in sorted(steps))}"
         )
+    # With failures as infinity, more than half of the runs must reach the target for a median.
+    infinite = [*sorted(steps), *[math.inf] * (len(runs) - len(steps))]
+    if math.isfinite(middle := median(infinite)):
+        facts["median"] = middle
+        notes.insert(0, f"the median over seeds is {middle:,.0f} steps, with failures as infinity")
     text = f"{len(steps)} of {len(runs)} reached"
     return Entry(text=text, notes=(*notes,), facts=facts, cells=cells)
 
@@ -55,7 +62,7 @@ target_table = Pivot(
     title="Training steps to a target",
     caption="Numbers are training steps until validation first reached the target "
     "(`runner.stop_at`), as means over seeds. If some runs never reached it, the table has the "
-    "number of runs that did, and no mean.",
+    "number of runs that did, and no mean; the median then counts the others as infinity.",
     columns=((Column(title="steps"), _entry),),
     places=PLACE,
     marks=True,

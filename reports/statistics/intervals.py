@@ -35,6 +35,8 @@ class Uncertainty(StrEnum):
     """Variation between trainings with different seeds."""
     examples = "examples"
     """Variation between sets of evaluation examples."""
+    seeds_and_examples = "seeds and examples"
+    """Variation between trainings with different seeds and between sets of test examples."""
     studies = "studies"
     """Variation between searches with different trials and seeds."""
     trials = "trials"

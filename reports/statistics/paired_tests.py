@@ -45,6 +45,8 @@ class MeanDifference:
     detectable: float | None = None
     """The true difference that the same number of new pairs detects with probability `POWER`, if
     differences are normally distributed with the spread that these pairs estimate."""
+    error: float | None = None
+    """The standard error of the mean; None where `p` is None."""
 
 
 def mean_difference(
@@ -77,6 +79,7 @@ def mean_difference(
         interval=mean_interval([float(value) for value in differences], source, level),
         p=float(2 * special.stdtr(degrees, -abs(mean / error))),
         detectable=_detectable_errors(degrees, level) * error,
+        error=error,
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lra.reports.style import Captions, TableSpan, TableStyle, current_style
 from lra.reports.tables.latex import breakable, escape_latex, prose, stack_heading
-from lra.reports.tables.ranking import RANKS
+from lra.reports.tables.ranking import RANKS, TIES
 from lra.reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
 
 _Block = tuple[list[int], Sequence[TableRow]]
@@ -87,7 +87,8 @@ def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[s
     words = f"{table.title}."
     if number == 1:
         words += f" {table.caption if style.captions is Captions.long else table.brief}".rstrip()
-        words = words if style.bold_best else words.replace(RANKS.strip(), "").rstrip()
+        for sentence in () if style.bold_best else (RANKS, TIES):
+            words = words.replace(sentence.strip(), "").replace("  ", " ").rstrip()
         if any(current_style().highlighted(row.title) for row in table.rows):
             whose = "ours" if current_style().style.highlight is None else "highlighted"
             words += f" Bold name: {whose}."

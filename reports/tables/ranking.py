@@ -12,6 +12,11 @@ DIFFERS = "*"
 """Marks a number that differs significantly from the best number of its column."""
 RANKS = "The best number of a column is bold, and the second is underlined. "
 """The sentence of a caption if ranks are shown."""
+TIES = (
+    "Numbers that were tested and do not differ significantly from the best are bold, too, as one "
+    "group. "
+)
+"""The sentence of a caption if differences from the best are tested."""
 UNRANKED = (
     "A column has no ranks if its best model is not significantly better than chance and "
     "the baselines. "
@@ -41,7 +46,7 @@ def rank_columns(
         _best_is_above(column, floor, higher=higher)
         for column, floor in zip(columns, floors or [()] * len(columns), strict=True)
     ]
-    p_values = [_p_values(column) for column in columns]
+    p_values = [corrected_p_values(column) for column in columns]
     ranked = [
         _rank_column(column, p, decimals, higher=higher) if rank else [*column]
         for column, p, rank in zip(columns, p_values, has_ranks, strict=True)
@@ -54,10 +59,15 @@ def rank_columns(
         words = "Differences are not tested, because no two models share two seeds."
         return result, f"{RANKS}{unranked}{words}"
     return result, (
-        f"{RANKS}{unranked}{DIFFERS}: the number differs significantly from the best one (paired t "
-        f"test over shared seeds, p < {1 - LEVEL:.2g} with Holm's correction for all pairs in the "
-        "column)."
+        f"{RANKS}{TIES}{unranked}{DIFFERS}: the number differs significantly from the best one "
+        f"(paired t test over shared seeds, p < {1 - LEVEL:.2g} with Holm's correction for all "
+        "pairs in the column)."
     )
+
+
+def marks_without_star(marks: str) -> str:
+    """Return those sentences about marks that explain a table in which no number has a star."""
+    return "".join(sentence for sentence in (RANKS, TIES, UNRANKED) if sentence in marks)
 
 
 def _best_is_above(column: Sequence[Entry], floor: Sequence[float], *, higher: bool) -> bool:
@@ -75,7 +85,7 @@ def above(value: float, interval: Interval | None, floor: Sequence[float], *, hi
     return all((min(ends) > score) if higher else (max(ends) < score) for score in floor)
 
 
-def _p_values(column: Sequence[Entry]) -> Mapping[tuple[int, int], float]:
+def corrected_p_values(column: Sequence[Entry]) -> Mapping[tuple[int, int], float]:
     """Return the corrected p-value of each pair of entries that share seeds, by their indices.
 
     The correction includes all pairs, because the best entry is chosen by the same numbers.
@@ -108,7 +118,9 @@ def _rank_column(
     def rank_entry(i: int, entry: Entry) -> Entry:
         """Return an entry with its rank, and a mark if it differs significantly from the best."""
         rank = 1 + first_two.index(printed[i]) if printed[i] in first_two else 0
-        differs = rank != 1 and p.get((min(i, best), max(i, best)), 1.0) < 1 - LEVEL
+        p_of_best = p.get((min(i, best), max(i, best)))
+        differs = rank != 1 and p_of_best is not None and p_of_best < 1 - LEVEL
+        rank = 1 if p_of_best is not None and not differs else rank
         number, rest = Table.number(entry)
         return replace(entry, rank=rank, text=number + DIFFERS * differs + rest)
 

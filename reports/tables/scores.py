@@ -18,7 +18,7 @@ from lra.reports.statistics.intervals import (
 )
 from lra.reports.style import Captions, Spread, current_style
 from lra.reports.tables.marks import absent
-from lra.reports.tables.ranking import DIFFERS, RANKS, UNRANKED, rank_columns
+from lra.reports.tables.ranking import DIFFERS, RANKS, marks_without_star, rank_columns
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.metrics import METRICS
 from lra.runners.records import is_oracle
@@ -240,7 +240,7 @@ def accuracy_table(
         heads = tuple(Column(title=head.group, key=f"{head.group}, {head.title}") for head in heads)
     # A short caption explains the test only if the table has a mark of it.
     tested = any(DIFFERS in e.text for e in all_entries)
-    ranks = marks if tested or RANKS not in marks else RANKS + UNRANKED * (UNRANKED in marks)
+    ranks = marks if tested or RANKS not in marks else marks_without_star(marks)
     return Table(
         title=f"{score.title} on the {split} split",
         caption=caption,

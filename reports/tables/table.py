@@ -23,7 +23,7 @@ class Entry:
     notes: tuple[str, ...] = ()
     """Sentences that become numbered footnotes; equal sentences share a number."""
     rank: int = 0
-    """1 for the best number of a column (bold), 2 for the second (underlined), 0 for others."""
+    """1 for the best number of a column and its ties (bold), 2 for the second (underlined)."""
     facts: Mapping[str, float | int | str] = field(default_factory=dict)
     """Further numbers, which only the CSV shows: seeds, examples, batch size and others."""
     by_seed: Mapping[int, float] = field(default_factory=dict)

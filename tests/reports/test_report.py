@@ -43,7 +43,7 @@ def test_everything_that_the_rows_allow(
     names = {p.name for p in paths}
     wanted = {"report.md", "report.html"}
     for stem in ("accuracy", "accuracy-validation", "efficiency-step", "efficiency-forward",
-                 "crossover", "growth"):  # fmt: skip
+                 "crossover", "growth", "better-than"):  # fmt: skip
         wanted |= {f"{stem}.{form}" for form in ("md", "csv", "tex")}
     for stem in ("scores", "time-step", "time-forward", "memory-step", "memory-forward",
                  "training-loss", "score-by-long-step-time"):  # fmt: skip

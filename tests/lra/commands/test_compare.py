@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from lra.reports.sections.tuning_tables import tuned_table
 from lra.reports.statistics.paired_tests import mean_difference
 from lra.reports.tables.searches import Searches
 from lra.runners.records import Measurement, Outcomes
-from lra.runners.store import Store
+from lra.runners.storage.archives import pack_outcomes
+from lra.runners.store import Store, read_outcomes
 from tests.reports.conftest import accuracy, frame
 from tests.reports.sections.search_rows import search
 from tests.runners.storage.stored_cells import make_cell
@@ -76,7 +78,8 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
     assert f"{rates[1]} − {rates[0]} at listops: +10.0 over 2 settings" in text
     one = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[1]}", "--results", results, *where)
     assert "listops: +20.0 [+7.0, +33.0] over 40 examples; there is only one seed" in one
-    assert "it treats their answers as paired" in one
+    assert "it treats their answers as paired. 8 examples are answered correctly only by" in one
+    assert "(McNemar's exact test of these two trained models: p = 0.0078)" in one
     assert "further" not in one
     crossed = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[0]}", "--results", results)
     assert "further" not in crossed  # what the words are about is no further setting
@@ -121,6 +124,27 @@ def test_what_cannot_be_compared_says_why(
     words: list[str], message: str, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in printed(capsys, *words, "--results", results, code=2)
+
+
+def test_answers_to_other_test_examples_are_not_paired(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "results"
+    shutil.copytree(results, root)
+    store = Store(root)
+    rows = lra.rows(root)
+    cells = {*rows["cell"][rows["model"].str.startswith("linear")]}
+    assert len(cells) == 12
+    for key in cells:
+        (file,) = store.cell_folder(key).glob("outcomes-*.npz")
+        (answers,) = read_outcomes(root, key)
+        file.write_bytes(pack_outcomes([replace(answers, index=answers.index + 1)]))
+    for where, reason in (("seed=1", "independent (Newcombe's interval); "), ("seed=seed", "")):
+        extra = ["--where", where] if reason else []
+        text = printed(capsys, "linear optim.peak_learning_rate=1e-3",
+                       "sdpa optim.peak_learning_rate=1e-3", "--results", root, *extra)  # fmt: skip
+        assert f"{reason}the two sides were tested on different examples" in text
+        assert "seeds and examples" not in text
 
 
 TUNED = "reports/published/tuned_recall-xeon-2026-11-27.jsonl"
@@ -225,13 +249,21 @@ def test_published_files_json_and_python_agree(
     assert main(words) == 0
     capsys.readouterr()
     stored = json.loads(printed(capsys, "linear", "sdpa", "--results", results, "--json"))
-    public = json.loads(printed(capsys, "linear", "sdpa", "--rows", kept, "--json"))
-    assert stored == public
+    text_of_rows = printed(capsys, "linear", "sdpa", "--rows", kept, "--json")
+    public = json.loads(text_of_rows)
+    widths = [line.pop("with_examples") for line in stored["comparisons"][0]["lines"]]
+    assert all(line.pop("with_examples") is None for line in public["comparisons"][0]["lines"])
+    assert stored == public  # but for answers to single examples, which no file of rows has
+    assert widths[0]["source"] == "seeds and examples"
     (comparison,) = stored["comparisons"]
     assert [line["task"] for line in comparison["lines"]] == ["listops", "text", "all 2 tasks"]
     assert comparison["lines"][2]["difference"]["mean"] == pytest.approx(0.225)
     for found in (lra.compare(results, "linear", "sdpa"), lra.compare([kept], "linear", "sdpa")):
-        assert json.loads(json.dumps(found.numbers)) == stored
+        numbers = json.loads(json.dumps(found.numbers))
+        for line in numbers["comparisons"][0]["lines"]:
+            line.pop("with_examples")
+        assert numbers == stored
+        assert found.matrix.to_pandas().loc["linear", "sdpa"] == pytest.approx(0.225)
         assert found.to_pandas()["first − second"].iloc[2] == pytest.approx(0.225)
         assert repr(found).startswith(found.verdicts[0])
     lines = kept.read_text().splitlines(keepends=True)
@@ -240,7 +272,7 @@ def test_published_files_json_and_python_agree(
         half.write_text("".join(lines[number::2]))
         half.with_suffix(".json").write_text(kept.with_suffix(".json").read_text())
     split = printed(capsys, "linear", "sdpa", "--json", *(w for h in halves for w in ("--rows", h)))
-    assert json.loads(split) == stored
+    assert split == text_of_rows
     with pytest.raises(ValueError, match=r"no results of .spda. in .*: did you mean 'sdpa'"):
         lra.compare(results, "linear", "spda")
 

@@ -180,6 +180,15 @@ def test_too_many_parameters_are_marked() -> None:
     assert "parameters_within_10_percent" in table.caption
 
 
+def test_a_mean_that_is_better_than_published_is_suspicious() -> None:
+    """Of linear attention at ListOps, 16.13 is published."""
+    for values, wanted in (((0.30, 0.31, 0.32), 1), ((0.16, 0.17, 0.18), 0), ((0.30,), 0)):
+        rows = [r for s, v in enumerate(values) for r in score("linear", "listops", v, seed=s)]
+        notes = cell(only(*rows), "linear (published)", "listops").notes
+        assert len(notes) == wanted
+        assert all("significantly better than the published one" in note for note in notes)
+
+
 def test_a_published_number_says_where_the_run_beside_it_differs() -> None:
     marks = labels(changed="optim.steps, optim.warmup_steps")
     changed = only(*score("linear", "listops", 0.3, marks=marks))

@@ -46,7 +46,12 @@ def test_no_mean_is_over_runs_that_reached_it_alone(make):
     assert (whole.text, whole.value) == ("200", 200.0)
     assert (whole.facts["low"], whole.facts["high"], whole.facts["seeds"]) == (100, 300, 3)
     assert (some.text, some.value) == ("2 of 3 reached", None)
-    assert some.notes == ("steps of the others: 100, 1,500", "0.43 at best")
+    assert some.notes == (
+        "the median over seeds is 1,500 steps, with failures as infinity",
+        "steps of the others: 100, 1,500",
+        "0.43 at best",
+    )
+    assert some.facts["median"] == 1500
     assert (none.text, none.value) == ("0 of 2 reached", None)
     assert none.notes == ("0.43 at best", "inf")
     assert [entry.text for entry in entries["performer"]] == ["–", "40"]

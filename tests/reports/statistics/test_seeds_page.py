@@ -9,13 +9,17 @@ import pytest
 from scipy import stats
 
 import lra
+from lra.reports.arena.literature import published_accuracies
+from lra.reports.comparison.claims import Claims, claims_sentence, ranked_columns
 from lra.reports.statistics.intervals import mean_interval
 from lra.reports.statistics.paired_tests import POWER, mean_difference, sign_flip_p
+from lra.results.claims import EXAMPLES, SPREAD
 
 PAGE = " ".join((Path(__file__).resolve().parents[3] / "docs/seeds.md").read_text().split())
 LINE = re.compile(r"\| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|")
 PUBLISHED = "reports/published/tutorial_longer-epyc-2026-11-23.jsonl"
 TRIALS = 10_000
+EXAMPLES_OF_FIVE = {task: EXAMPLES[task] for task in EXAMPLES if task != "pathx"}
 
 
 @pytest.mark.parametrize("line", LINE.findall(PAGE), ids=lambda line: f"{line[0]} seeds")
@@ -55,3 +59,16 @@ def test_trainings_that_learn_or_fail_deceive_two_seeds() -> None:
 def test_what_the_example_prints() -> None:
     found = lra.compare(PUBLISHED, "linear", "sdpa")
     assert found.verdicts[0] in PAGE
+    found = lra.compare(PUBLISHED, "linear", "published=95", margin=15)
+    assert found.verdicts[0] in PAGE
+    accuracies = published_accuracies("arena")
+    for seeds, ranks in ((1, "`53.46 (1–8)` for Longformer"), (3, "it would be `(1–4)`")):
+        claims = Claims(
+            name="arena", accuracies=accuracies, seeds=seeds, examples=EXAMPLES_OF_FIVE,
+            spread=dict.fromkeys(EXAMPLES_OF_FIVE, SPREAD / 100),
+        )  # fmt: skip
+        columns = ranked_columns(claims)
+        assert claims_sentence(columns) in PAGE
+        low, high = columns["mean"].ranges[columns["mean"].models.index("longformer")]
+        assert f"({low}–{high})" in ranks
+        assert ranks in PAGE

@@ -8,7 +8,7 @@ from lra.reports.page.document import to_html
 from lra.reports.rows import prepare
 from lra.reports.style import Captions, TableStyle
 from lra.reports.tables.latex_tables import to_latex
-from lra.reports.tables.ranking import UNRANKED
+from lra.reports.tables.ranking import TIES, UNRANKED
 from lra.reports.tables.scores import (
     BASELINES,
     EQUAL,
@@ -238,17 +238,17 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     found = table(scores_of(make, seeds=4))
     ranks = {row.title: (row.entries[0].rank, row.entries[0].text) for row in found.rows}
     assert ranks["sdpa"] == (1, "91.5 [89.4, 93.6; 4 seeds]")
-    assert ranks["linear"][0] == 2
+    assert ranks["linear"][0] == 1  # it does not differ from the best
     assert "*" not in ranks["linear"][1]
     assert ranks["identity"] == (0, "31.5* [29.4, 33.6; 4 seeds]")
     assert ranks["majority"][0] == 0
-    assert "and the second is underlined. *: the number differs significantly from the best" in (
+    assert f"and the second is underlined. {TIES}*: the number differs significantly from" in (
         found.caption
     )
     assert "| sdpa | **91.5** [89.4, 93.6; 4 seeds] |" in to_markdown(found)
     assert "| identity | 31.5\\* [29.4, 33.6; 4 seeds] |" in to_markdown(found)
     assert r"\textbf{91.5} {}[89.4, 93.6; 4 seeds]" in to_latex(found)
-    assert r"\underline{90.6} {}[" in to_latex(found)
+    assert r"\textbf{90.6} {}[" in to_latex(found)
     assert "31.5*" in to_latex(found)
     plain = to_latex(found, TableStyle(bold_best=False))
     assert "bold" not in plain
@@ -260,7 +260,9 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     assert "bold" not in to_latex(one, short)
     assert "*: the number differs" in plain
     assert '<b>91.5</b><span class="rest"> [89.4' in to_html(found)
-    assert '<u>90.6</u><span class="rest"> [' in to_html(found)
+    assert '<b>90.6</b><span class="rest"> [' in to_html(found)
+    assert "<ins>90.6</ins>" not in to_markdown(found)
+    assert "<ins>" in to_markdown(one)  # one seed: nothing is tested, and nothing is tied
     assert "31.5* [29.4, 33.6; 4 seeds]" in to_csv(found)
 
 
