@@ -45,8 +45,8 @@ class Verdict(StrEnum):
     """What our interval says about a published figure."""
 
     within = "within the margin"
-    higher = "higher"
-    lower = "lower"
+    above = "higher"
+    below = "lower"
     uncertain = "too uncertain"
     incomparable = "not comparable"
 
@@ -92,7 +92,7 @@ class Finding:
             return Verdict.within
         if low <= 0 <= high:
             return Verdict.uncertain
-        return Verdict.higher if low > 0 else Verdict.lower
+        return Verdict.above if low > 0 else Verdict.below
 
     @property
     def verdict(self) -> Verdict:
