@@ -263,7 +263,7 @@ def published_table(frame: pd.DataFrame) -> Table | str:
 def _entries(finding: ComparedScore) -> list[Entry]:
     """Return the entries of a line, in the unit and with the digits of the published figure."""
     figure, ours, difference = finding.figure, finding.ours, finding.difference
-    digits = max(1, len(figure.text.partition(".")[2]))
+    digits = max(1, figure.digits)
 
     def text(value: float, sign: str = "") -> str:
         return f"{value:{sign}.{digits}f}".replace("-", "−")

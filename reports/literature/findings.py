@@ -171,7 +171,7 @@ def disagreements(record: PublishedRecord) -> list[list[PublishedFigure]]:
     """
     scores = [
         f for f in record.figures
-        if f.unit == "%" and f.metric.endswith("accuracy") and f.split == "test"
+        if f.unit == "%" and f.metric in ("accuracy", "macro_accuracy") and f.split == "test"
         and f.value is not None and f.origin is not FigureOrigin.quoted and f.task in record.tasks
     ]  # fmt: skip
     scores.sort(key=lambda f: (f.identity, f.value))

@@ -140,9 +140,14 @@ class PublishedFigure:
         return None if self.text == FAIL else float(self.text.removeprefix(ABOUT))
 
     @property
+    def digits(self) -> int:
+        """The number of printed decimals."""
+        return len(self.text.partition(".")[2])
+
+    @property
     def half_unit(self) -> float:
         """Half a unit of the last printed digit, which is the largest error of rounding."""
-        return 0.5 * 10.0 ** -len(self.text.partition(".")[2])
+        return 0.5 * 10.0**-self.digits
 
     @property
     def identity(self) -> tuple[str, ...]:
