@@ -287,6 +287,11 @@ READS_TEXT = {
     ("style", "_styled_departures"),  # the same
     ("tuning_points", "_draw_panel"),  # the path of an option
     ("describe", "_search_entries"),  # a place in a search, which is stored so
+    ("record", "digits"),  # a number as its source prints it, stored so
+    ("record", "value"),  # the same
+    ("record", "_figures"),  # lines of a file
+    ("record", "read_record"),  # names of files
+    ("findings", "_check_column"),  # a number as its source prints it, stored so
 }
 
 

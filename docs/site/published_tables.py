@@ -10,7 +10,7 @@ from lra.reports.literature.findings import (
     lint,
     mixed_tables,
 )
-from lra.reports.literature.record import Origin, published_record
+from lra.reports.literature.record import FigureOrigin, published_record
 
 SHOWN = 12
 """Lines of the table of disagreements."""
@@ -53,7 +53,7 @@ def published_means() -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---|"
     for f in record.figures:
         means = arena_means(f, record) if f.task in ("five_tasks", "six_tasks") else {}
-        if (f.table.place, f.system) in used or not means or f.origin is Origin.quoted:
+        if (f.table.place, f.system) in used or not means or f.origin is FigureOrigin.quoted:
             continue
         if len(means) == len(FAILURES):
             used.add((f.table.place, f.system))

@@ -12,7 +12,7 @@ from lra.reports.arena.rules import TASKS
 from lra.reports.arena.runs import ProtocolRuns, protocol_runs
 from lra.reports.labels import names_in
 from lra.reports.literature.record import (
-    Origin,
+    FigureOrigin,
     PublishedFigure,
     PublishedRecord,
     published_record,
@@ -25,8 +25,8 @@ from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.metrics import METRICS
 
 _TRAINED = {
-    Origin.own: "trained by the authors of the model", Origin.rerun: "re-run by others",
-    Origin.quoted: "quoted",
+    FigureOrigin.own: "trained by the authors of the model", FigureOrigin.rerun: "re-run by others",
+    FigureOrigin.quoted: "quoted",
 }  # fmt: skip
 _COLUMNS = [
     "line", "family", "task", "options", "metric", "split", "step", "cell", "seed", "value",
@@ -41,18 +41,18 @@ class MixedProtocols(ValueError):
     """One comparison has rows of several protocols or scales."""
 
 
-class Verdict(StrEnum):
+class FigureVerdict(StrEnum):
     """What our interval says about a published figure."""
 
     within = "within the margin"
-    higher = "higher"
-    lower = "lower"
+    above = "higher"
+    below = "lower"
     uncertain = "too uncertain"
     incomparable = "not comparable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ComparedScore:
     """One of our scores and the published figure of the same protocol, model and task."""
 
     line: str
@@ -79,25 +79,25 @@ class Finding:
         return self.factor * self.ours.value - self.figure.value
 
     @property
-    def relation(self) -> Verdict:
+    def relation(self) -> FigureVerdict:
         """What the numbers say, whatever differs in the settings."""
         if self.difference is None or self.ours.value is None:
-            return Verdict.incomparable
+            return FigureVerdict.incomparable
         if self.ours.interval is None:
-            return Verdict.uncertain
+            return FigureVerdict.uncertain
         published = self.difference - self.factor * self.ours.value  # with a minus
         low = self.factor * self.ours.interval.low + published
         high = self.factor * self.ours.interval.high + published
         if -self.margin <= low and high <= self.margin:
-            return Verdict.within
+            return FigureVerdict.within
         if low <= 0 <= high:
-            return Verdict.uncertain
-        return Verdict.higher if low > 0 else Verdict.lower
+            return FigureVerdict.uncertain
+        return FigureVerdict.above if low > 0 else FigureVerdict.below
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> FigureVerdict:
         """What the numbers say; they are never comparable if there is a reason."""
-        return Verdict.incomparable if self.reasons else self.relation
+        return FigureVerdict.incomparable if self.reasons else self.relation
 
     @property
     def words(self) -> str:
@@ -108,7 +108,7 @@ class Finding:
         return f"{self.verdict} ({'; '.join(self.reasons)}){numbers}"
 
 
-def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Finding]:
+def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[ComparedScore]:
     """Yield our scores under one protocol and scale with the published figures.
 
     Raises:
@@ -151,7 +151,7 @@ def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Finding
             means = [e for t in tasks for e in ran[t] or [absent()]]
             margin = term.margin or (term.relative or 0.0) * (figure.value or 0.0)
             is_fraction = (figure.unit, figure.metric) == ("fraction", "accuracy")
-            yield Finding(
+            yield ComparedScore(
                 line=str(line), figure=figure, scaled=bool(runs.scale),
                 ours=absent() if ambiguous else _mean(means),
                 factor=100.0 if figure.unit == "%" else 1.0,
@@ -260,10 +260,10 @@ def published_table(frame: pd.DataFrame) -> Table | str:
     return listed_table(lines, columns, title=TITLE, caption=caption, stub="model, task, metric")
 
 
-def _entries(finding: Finding) -> list[Entry]:
+def _entries(finding: ComparedScore) -> list[Entry]:
     """Return the entries of a line, in the unit and with the digits of the published figure."""
     figure, ours, difference = finding.figure, finding.ours, finding.difference
-    digits = max(1, len(figure.text.partition(".")[2]))
+    digits = max(1, figure.digits)
 
     def text(value: float, sign: str = "") -> str:
         return f"{value:{sign}.{digits}f}".replace("-", "−")
@@ -284,7 +284,7 @@ def _entries(finding: Finding) -> list[Entry]:
     ]
 
 
-def _bounds(interval: Interval | None, finding: Finding, digits: int) -> str:
+def _bounds(interval: Interval | None, finding: ComparedScore, digits: int) -> str:
     """Return an interval as printed after its mean; "" for None."""
     if interval is None:
         return ""

@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import groupby
 from statistics import fmean, pstdev, stdev
 
-from lra.reports.literature.record import Origin, PublishedFigure, PublishedRecord
+from lra.reports.literature.record import FigureOrigin, PublishedFigure, PublishedRecord
 
 FAILURES: Mapping[str, float | None] = {
     "five_tasks": None, "six_tasks_failure_50": 50.0, "six_tasks_failure_0": 0.0,
@@ -28,7 +28,7 @@ class CheckKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class RecordCheck:
     """One figure that was checked."""
 
     kind: CheckKind
@@ -38,7 +38,7 @@ class Check:
     """What is wrong, in words; "" if the figure is right."""
 
 
-def lint(record: PublishedRecord) -> list[Check]:
+def lint(record: PublishedRecord) -> list[RecordCheck]:
     """Return a check of every figure that can be recomputed or compared."""
     makers = (_check_mean, _check_ratio, _check_column, _check_quote, _check_ceiling)
     return [check for f in record.figures for make in makers for check in make(f, record)]
@@ -80,7 +80,7 @@ def arena_means(figure: PublishedFigure, record: PublishedRecord) -> dict[str, f
     return means
 
 
-def _check_mean(mean: PublishedFigure, record: PublishedRecord) -> Iterator[Check]:
+def _check_mean(mean: PublishedFigure, record: PublishedRecord) -> Iterator[RecordCheck]:
     term = record.averages.get(mean.task)
     if term is None or mean.value is None:
         return
@@ -97,10 +97,10 @@ def _check_mean(mean: PublishedFigure, record: PublishedRecord) -> Iterator[Chec
         names = [n for n, m in others.items() if abs(m - mean.value) <= mean.half_unit + _SUM]
         finding = f"its {len(parts)} figures give {expected:.2f}"
         finding += f"; {mean.text} is the mean {names[0]}" if names else ""
-    yield Check(CheckKind.mean, mean, expected, finding)
+    yield RecordCheck(CheckKind.mean, mean, expected, finding)
 
 
-def _check_ratio(ratio: PublishedFigure, record: PublishedRecord) -> Iterator[Check]:
+def _check_ratio(ratio: PublishedFigure, record: PublishedRecord) -> Iterator[RecordCheck]:
     if not ratio.table.ratio_of or ratio.metric != "speedup_vs_transformer":
         return
     speeds = {"metric": "steps_per_second"}
@@ -113,10 +113,10 @@ def _check_ratio(ratio: PublishedFigure, record: PublishedRecord) -> Iterator[Ch
     right = low - _SUM <= ratio.value <= high + _SUM
     expected = over.value / under.value
     finding = "" if right else f"{over.text} / {under.text} steps per second give {expected:.2f}"
-    yield Check(CheckKind.ratio, ratio, expected, finding)
+    yield RecordCheck(CheckKind.ratio, ratio, expected, finding)
 
 
-def _check_column(mean: PublishedFigure, record: PublishedRecord) -> Iterator[Check]:
+def _check_column(mean: PublishedFigure, record: PublishedRecord) -> Iterator[RecordCheck]:
     """Recompute a mean over the models of a table, and the deviation that its `at` names."""
     if mean.system != mean.table.mean_row:
         return
@@ -133,26 +133,26 @@ def _check_column(mean: PublishedFigure, record: PublishedRecord) -> Iterator[Ch
         half = 0.5 * 10.0 ** -len(printed.partition(".")[2])
         right = any(abs(float(printed) - x) <= half + _SUM for x in possible)
         finding = "" if right else f"{len(values)} models give {possible[0]:.2f}, not {printed}"
-        yield Check(CheckKind.column, mean, possible[0], finding)
+        yield RecordCheck(CheckKind.column, mean, possible[0], finding)
 
 
-def _check_quote(quote: PublishedFigure, record: PublishedRecord) -> Iterator[Check]:
+def _check_quote(quote: PublishedFigure, record: PublishedRecord) -> Iterator[RecordCheck]:
     source = record.find(quote.quoted_from, quote)
     if source is None or source.value is None or quote.value is None:
         return
     rounding = max(quote.half_unit, source.half_unit)
     right = abs(quote.value - source.value) <= rounding + _SUM
     finding = "" if right else f"{source.table.place} prints {source.text}"
-    yield Check(CheckKind.quote, quote, source.value, finding)
+    yield RecordCheck(CheckKind.quote, quote, source.value, finding)
 
 
-def _check_ceiling(score: PublishedFigure, record: PublishedRecord) -> Iterator[Check]:
+def _check_ceiling(score: PublishedFigure, record: PublishedRecord) -> Iterator[RecordCheck]:
     term = record.tasks.get(score.task)
     if term is None or term.ceiling is None or score.value is None:
         return
     right = score.value <= term.ceiling + score.half_unit + _SUM
     finding = "" if right else f"with the task's training rows, the most is {term.ceiling:g}"
-    yield Check(CheckKind.ceiling, score, term.ceiling, finding)
+    yield RecordCheck(CheckKind.ceiling, score, term.ceiling, finding)
 
 
 def mixed_tables(record: PublishedRecord) -> dict[str, dict[str, list[str]]]:
@@ -171,8 +171,8 @@ def disagreements(record: PublishedRecord) -> list[list[PublishedFigure]]:
     """
     scores = [
         f for f in record.figures
-        if f.unit == "%" and f.metric.endswith("accuracy") and f.split == "test"
-        and f.value is not None and f.origin is not Origin.quoted and f.task in record.tasks
+        if f.unit == "%" and f.metric in ("accuracy", "macro_accuracy") and f.split == "test"
+        and f.value is not None and f.origin is not FigureOrigin.quoted and f.task in record.tasks
     ]  # fmt: skip
     scores.sort(key=lambda f: (f.identity, f.value))
     groups = [[*group] for _, group in groupby(scores, key=lambda f: f.identity)]

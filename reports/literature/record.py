@@ -26,7 +26,7 @@ class BadRecord(ValueError):
     """A file of the record has an impossible or incomplete entry; the message says where."""
 
 
-class Origin(StrEnum):
+class FigureOrigin(StrEnum):
     """Who trained the model of a figure."""
 
     own = "own"  # the authors of the source, who propose it
@@ -127,7 +127,7 @@ class PublishedFigure:
     """The number as printed, or FAIL."""
     unit: str
     parameters_m: float | None
-    origin: Origin
+    origin: FigureOrigin
     quoted_from: str
     """A label of a table, or a source; "" unless it is quoted."""
     at: str
@@ -140,9 +140,14 @@ class PublishedFigure:
         return None if self.text == FAIL else float(self.text.removeprefix(ABOUT))
 
     @property
+    def digits(self) -> int:
+        """The number of printed decimals."""
+        return len(self.text.partition(".")[2])
+
+    @property
     def half_unit(self) -> float:
         """Half a unit of the last printed digit, which is the largest error of rounding."""
-        return 0.5 * 10.0 ** -len(self.text.partition(".")[2])
+        return 0.5 * 10.0**-self.digits
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -260,7 +265,7 @@ def _figures(file: Traversable, record: PublishedRecord) -> Iterator[PublishedFi
             table=table, system=line["system"], model=line["model"], task=line["task"],
             metric=line["metric"], split=line["split"], text=line["value"], unit=line["unit"],
             parameters_m=float(line["parameters_m"]) if line["parameters_m"] else None,
-            origin=_choice(Origin, line["origin"], where), quoted_from=line["quoted_from"],
+            origin=_choice(FigureOrigin, line["origin"], where), quoted_from=line["quoted_from"],
             at=line["at"], remark=line["remark"],
         )  # fmt: skip
         _check(figure, record, where)
@@ -286,7 +291,7 @@ def _check(figure: PublishedFigure, record: PublishedRecord, where: str) -> None
         raise BadRecord(
             f"{where}: the task {figure.task!r} is unknown; correct it, or add it to terms.yaml"
         )
-    if (figure.origin is Origin.quoted) != bool(figure.quoted_from):
+    if (figure.origin is FigureOrigin.quoted) != bool(figure.quoted_from):
         raise BadRecord(
             f"{where}: origin is {figure.origin} and quoted_from is {figure.quoted_from!r}; a "
             "quoted figure, and no other, needs the source that it is quoted from"

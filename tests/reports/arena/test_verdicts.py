@@ -8,7 +8,7 @@ import pytest
 
 from lra.cli import main
 from lra.reports.arena.runs import protocol_runs
-from lra.reports.arena.verdicts import Finding, MixedProtocols, findings_of, published_table
+from lra.reports.arena.verdicts import ComparedScore, MixedProtocols, findings_of, published_table
 from lra.reports.literature.record import published_record
 from lra.reports.rows import prepare
 from lra.reports.sections.published_figures import section
@@ -25,7 +25,7 @@ def seeds(model: str, task: str, values: tuple[float, ...], **marks: str) -> lis
     return [r for s, v in enumerate(values) for r in score(model, task, v, seed=s, marks=own)]
 
 
-def found(*rows: dict[str, Any]) -> dict[str, Finding]:
+def found(*rows: dict[str, Any]) -> dict[str, ComparedScore]:
     (runs,) = protocol_runs(prepare(frame(*rows)))
     return {f.figure.task: f for f in findings_of(runs, published_record())}
 
