@@ -74,6 +74,7 @@ class Automata(DerivedLengthTask):
             vocabulary=self.letters + 1,
             difficulty=f"{self.least_states} to {self.states} states, {self.letters} letters",
         )
+        self.largest_stored = 1 << (BITS + self.vocabulary)
         limits = {
             "choices": (min(self.least_letters, self.least_states - 1), "least_letters, and the "
                         "least_states - 1 other states"),
@@ -86,11 +87,6 @@ class Automata(DerivedLengthTask):
             if (value := getattr(self, option)) > most:
                 raise ValueError(f"task.{option} must be at most {most} ({reason}): got {value}")
         self.least(2, "a letter, and one that is asked")
-
-    @property
-    def largest_stored(self) -> int:
-        """The largest number in stored rows, which decides their type."""
-        return 1 << (BITS + self.vocabulary)
 
     @property
     def _split_words(self) -> list[int]:
@@ -155,7 +151,7 @@ class Automata(DerivedLengthTask):
         target = code % 2**BITS + self.shift
         return batch._replace(target=target, allowed=code >> BITS << self.shift)
 
-    def accepted(
+    def accept(
         self, chosen: Int[Tensor, "b l"], batch: Batch
     ) -> tuple[Bool[Tensor, "b l"], Mapping[str, tuple[float, float]]]:
         """Return whether each chosen letter is allowed, and how often it is the drawn one."""
@@ -180,7 +176,7 @@ class Automata(DerivedLengthTask):
                 asked = codes != NOT_ASKED
                 letter, allowed = codes[asked] % 2**BITS, codes[asked] >> BITS
                 number = (allowed[:, None] >> np.arange(self.letters) & 1).sum(1)
-                guesses = [*counted(row, asked, self.letters)]
+                guesses = [*count_letters(row, asked, self.letters)]
                 right = [(allowed >> guess & 1).sum() for guess in guesses]
                 valid += *right, number.sum() / self.letters, len(letter)
                 equal = [(letter == guess).sum() for guess in guesses]
@@ -201,7 +197,7 @@ class Automata(DerivedLengthTask):
         ]
 
 
-def counted(
+def count_letters(
     row: Int[np.ndarray, " l"], asked: Bool[np.ndarray, " l"], separator: int
 ) -> Iterator[Int[np.ndarray, " q"]]:
     """Yield answers to the questions of a row by counts after the last 0, 1, 2, … letters."""

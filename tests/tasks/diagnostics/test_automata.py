@@ -11,7 +11,7 @@ from lra.runners.training.evaluate import evaluate
 from lra.runners.training.parallel.ranks import Ranks
 from lra.tasks.contract import check_task
 from lra.tasks.data.batching import Draw, random_words
-from lra.tasks.diagnostics.automata import BITS, Automata, counted
+from lra.tasks.diagnostics.automata import BITS, Automata, count_letters
 from lra.tasks.diagnostics.base import NOT_ASKED
 
 
@@ -118,7 +118,7 @@ def test_floors_of_automata():
 def test_counts_are_of_earlier_letters_of_the_row():
     row = np.array([0, 1, 2, 9, 0, 1, 3, 9, 0, 1, 2, 9, 1, 0])
     asked = np.append(row[1:] != 9, False)
-    by_order = [guesses.tolist() for guesses in counted(row, asked, 9)]
+    by_order = [guesses.tolist() for guesses in count_letters(row, asked, 9)]
     # Letters are asked behind 0, 0 1, |, 0, 0 1, |, 0, 0 1, | and 1.
     assert by_order[0] == [0, 1, 1, 0, 1, 1, 0, 1, 1, 1]
     assert by_order[1] == [0, 1, 1, 1, 2, 0, 1, 2, 0, 2]

@@ -10,7 +10,7 @@ from lra.runners.training.evaluate import evaluate
 from lra.tasks.contract import check_task
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import NOT_ASKED
-from lra.tasks.diagnostics.order_graph import OrderGraph, judged
+from lra.tasks.diagnostics.order_graph import OrderGraph, judge_answer
 
 SMALL = {
     "letters": {},
@@ -139,7 +139,7 @@ def test_floors_of_order_graph():
 )
 def test_answers_are_judged_by_the_edges(written, scores):
     edges = "accdbddexyae"
-    found = judged([*edges], "e", [*written], ".")
+    found = judge_answer([*edges], "e", [*written], ".")
     assert found == pytest.approx(scores)
 
 
