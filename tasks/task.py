@@ -223,7 +223,7 @@ def remarks_of(task: Task) -> Mapping[str, str]:
 
 @runtime_checkable
 class AcceptsSeveral(Protocol):
-    """A task with several correct answers to a question, which judges the tokens that a model chose.
+    """A task with several correct answers to a question; it judges the tokens that a model chose.
 
     `TaskSpec.scores` names its further scores.
     """

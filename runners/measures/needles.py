@@ -3,10 +3,10 @@
     … The value of calm-river is 4821903. … What is the value of calm-river? 4821903
 
 Nothing is trained. Rows are those of `task=needle`, with the text of the split as background. The
-model gives a likelihood to the correct answer and to `candidates` - 1 others: the other values of the
-row, and random ones. The rank of the correct answer among them is 1 if it is the most likely one; a
-model that reads nothing has rank (`candidates` + 1) / 2 on average. A second score is the fraction
-of the bytes of the correct answer that the model predicts, given those before.
+model gives a likelihood to the correct answer and to `candidates` - 1 others: the other values of
+the row, and random ones. The rank of the correct answer among them is 1 if it is the most likely
+one; a model that reads nothing has rank (`candidates` + 1) / 2 on average. A second score is the
+fraction of the bytes of the correct answer that the model predicts, given those before.
 """
 
 from collections.abc import Callable, Iterator, Sequence

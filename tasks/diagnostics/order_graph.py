@@ -231,7 +231,7 @@ def judge_answer(
         parents.setdefault(child, set()).add(parent)
     above, new = {node}, {node}
     while new:
-        new = set().union(*(parents.get(each, ()) for each in new)) - above
+        new = set[Word]().union(*(parents.get(each, ()) for each in new)) - above
         above |= new
     said = written[: written.index(end)] if end in written else written
     place = {word: number for number, word in enumerate(said)}
