@@ -174,7 +174,8 @@ class OrderGraph(DerivedLengthTask):
             scores = judge_answer(*self.graph_of(tokens), written, (self.first_mark + END,))
             right[row], sums = scores[0] == 1, sums + scores
         _, f1, first = sums.tolist()
-        return right, {"set_f1": (f1, len(right)), "leaf_first": (first, len(right))}
+        rows = float(len(right))
+        return right, {"set_f1": (f1, rows), "leaf_first": (first, rows)}
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum the losses and hits over the answers; each answer has weight 1."""

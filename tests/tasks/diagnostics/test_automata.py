@@ -5,7 +5,9 @@ import pytest
 import torch
 from small_diagnostics import FEW
 
-from lra.models.backbone.model import BackboneConfig, Outcome
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
 from lra.runners.training.evaluate import evaluate
 from lra.runners.training.parallel.ranks import Ranks
@@ -125,15 +127,12 @@ def test_counts_are_of_earlier_letters_of_the_row():
     assert by_order[2] == [0, 1, 1, 1, 2, 0, 1, 2, 0, 2]
 
 
-class Chooses(torch.nn.Module):
+class Chooses(Backbone):
     """Chooses an allowed letter, not the drawn one if there are several, and x in the last row."""
 
-    traits = ()
-    seed_remark = ""
-    config = BackboneConfig(depth=1, width=8, heads=1, feed_forward_width=8)
-
     def __init__(self, task):
-        super().__init__()
+        facts = TaskFacts(head=Head.language_modelling, vocabulary=40, classes=40, max_length=400)
+        super().__init__(BackboneConfig(width=8, heads=2), facts, [SoftmaxAttention], seed=0)
         self.batches = list(task.batches("test", batch_size=30, seed=0))
 
     def forward(self, tokens, target, keep, state, *, layout, asked):
