@@ -250,8 +250,8 @@ def needle_rows(
     }
     for metric, value in scores.items():
         yield Measurement(metric=metric, value=value, labels=labels)
-    for (group, part), first in groups.items():
-        parts = {**labels, "group": group, "part": part, "items": str(len(first))}
+    for (group, name), first in groups.items():
+        parts = {**labels, "group": group, "part": name, "items": str(len(first))}
         yield Measurement(metric="accuracy_by_group", value=float(np.mean(first)), labels=parts)
 
 
@@ -286,7 +286,9 @@ def judge_probe(
     weight[:, -longest:] = (torch.arange(longest) < sizes).float()
     losses, hits = list[Tensor](), list[Tensor]()
     with torch.inference_mode(), autocast(hardware):
-        for tokens, wanted in zip(rows.split(way.rows), weight.split(way.rows), strict=True):
+        for tokens, wanted in zip(
+            torch.split(rows, way.rows), torch.split(weight, way.rows), strict=True
+        ):
             nll, hit = row_outcomes(
                 model, tokens.to(device), wanted, way, masked=bool(task.spec.masks)
             )

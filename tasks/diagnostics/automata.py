@@ -6,7 +6,7 @@
 Each row has another random automaton of `least_states` to `states` states. A state has 1 to
 `choices` letters of an alphabet of `least_letters` to `letters`, which lead to different other
 states. Strings begin in the first state, choose each letter uniformly, and may end anywhere. The
-defaults are small; the paper has `string_letters=49 cut=512`.
+defaults are small; the paper has `string_letters=49 most_tokens=512`.
 
 An answer is right if a string of the language can go on so; `top_1_accuracy` counts only the letter
 that was drawn. Counting in context which letter followed the last ones is a strong baseline.
@@ -61,7 +61,7 @@ class Automata(DerivedLengthTask):
     """Most strings of a row."""
     string_letters: int = 19
     """Most letters of a string."""
-    cut: int = 256
+    most_tokens: int = 256
     """Rows are cut after so many tokens."""
     train_examples: int | None = 5000
     validation_examples: int = 250
@@ -69,7 +69,7 @@ class Automata(DerivedLengthTask):
 
     def __post_init__(self) -> None:
         """Check the options."""
-        self.length = min(self.cut, self.strings * (self.string_letters + 1) - 1)
+        self.length = min(self.most_tokens, self.strings * (self.string_letters + 1) - 1)
         self.generated_as(
             vocabulary=self.letters + 1,
             difficulty=f"{self.least_states} to {self.states} states, {self.letters} letters",

@@ -66,7 +66,11 @@ def walked(task, words):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"least_states": 2, "states": 2, "choices": 1}, {"cut": 30, "letters": 26, "strings": 10}],
+    [
+        {},
+        {"least_states": 2, "states": 2, "choices": 1},
+        {"most_tokens": 30, "letters": 26, "strings": 10},
+    ],
 )
 def test_a_walk_finds_every_allowed_letter(options):
     task = Automata(**options)
@@ -82,12 +86,12 @@ def test_a_walk_finds_every_allowed_letter(options):
 
 
 def test_the_contract_of_tasks_on_automata():
-    assert [finding for finding in check_task(made(cut=40)) if not finding.passed] == []
+    assert [finding for finding in check_task(made(most_tokens=40)) if not finding.passed] == []
 
 
 def test_automata_have_the_same_rows_for_ever():
     """Pinned: another generator is another version."""
-    task = made(cut=40)
+    task = made(most_tokens=40)
     above, below = (line.split() for line in task.describe("train", 0).splitlines())
     assert "".join(above) == "ifgijif|ifgo|ifjio|ifg|ifjifgkddko|ioifi"
     expected = [token if token != "|" else "." for token in above[1:]]
@@ -103,7 +107,7 @@ def test_automata_have_the_same_rows_for_ever():
 
 def test_floors_of_automata():
     """Of 120 rows of the published size, in percent; measured before on 500 rows."""
-    task = made(string_letters=49, cut=512, train_examples=1, test_examples=120)
+    task = made(string_letters=49, most_tokens=512, train_examples=1, test_examples=120)
     sizes = task.rows("test").sizes
     assert np.median(sizes) == pytest.approx(372, rel=0.1)
     floors = {one.name: one for one in task.baselines("test")}
@@ -173,8 +177,11 @@ def test_every_allowed_letter_is_right():
         ({"least_letters": 19}, r"task\.least_letters must be at most 18"),
         ({"least_strings": 20}, r"task\.least_strings must be at most 19"),
         ({"letters": 27}, r"task\.letters must be at most 26"),
-        ({"cut": 1}, r"must be at least 2, because a row needs a letter, and one that is asked"),
-        ({"cut": 0}, r"must be at least 1: got task\.cut=0"),
+        (
+            {"most_tokens": 1},
+            r"must be at least 2, because a row needs a letter, and one that is asked",
+        ),
+        ({"most_tokens": 0}, r"must be at least 1: got task\.most_tokens=0"),
     ],
 )
 def test_impossible_sizes_of_automata(options, message):
