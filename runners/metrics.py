@@ -123,11 +123,11 @@ METRICS: dict[str, Metric] = {
         "the pair of a recalled token is rare (at most rare_at_most times in train) or frequent"),
     "recalled_share": _metric("fraction", None, "fraction of the scored tokens that are of a class "
         "(label kind, as of recalled_loss)"),
-    "answer_rank": _metric("1", False, "mean rank of the right answer by its likelihood, among as "
-        "many as the label candidates says; 1: the most likely one", least=1.0),
-    "candidate_accuracy": _metric("fraction", True, "fraction of rows in which the right answer is "
-        "the most likely candidate"),
-    "answer_accuracy": _metric("fraction", True, "fraction of the bytes of right answers that a "
+    "answer_rank": _metric("1", False, "mean rank of the correct answer by its likelihood, among "
+        "as many as the label candidates says; 1: the most likely one", least=1.0),
+    "candidate_accuracy": _metric("fraction", True, "fraction of rows in which the correct answer "
+        "is the most likely candidate"),
+    "answer_accuracy": _metric("fraction", True, "fraction of the bytes of correct answers that a "
         "model predicts, given those before"),
     "loss_part": _metric("nat", False, "summed loss of a class of tokens, divided by the number of "
         "all scored tokens (label kind, as of recalled_loss); samples have the mean of each block "

@@ -133,7 +133,7 @@ class Batch(NamedTuple):
     """Rank of each token; a token attends to tokens of the same or a lower rank. None: to the whole
     row."""
     allowed: Int[Tensor, "b l"] | None = None
-    """All right answers of each question: bit i is set if id i is one. None: the target alone."""
+    """All correct answers of each question: bit i is set if id i is one. None: the target alone."""
 
 
 class Tally(NamedTuple):
@@ -223,7 +223,7 @@ def remarks_of(task: Task) -> Mapping[str, str]:
 
 @runtime_checkable
 class AcceptsSeveral(Protocol):
-    """A task with several right answers to a question, which judges the tokens that a model chose.
+    """A task with several correct answers to a question; it judges the tokens that a model chose.
 
     `TaskSpec.scores` names its further scores.
     """
@@ -232,7 +232,7 @@ class AcceptsSeveral(Protocol):
     """Whether a model reads the answers that it chose itself so far, instead of those of the
     task."""
 
-    def accepted(
+    def accept(
         self, chosen: Int[Tensor, "b l"], batch: Batch
     ) -> tuple[Bool[Tensor, "b l"], Mapping[str, tuple[float, float]]]:
         """Return which chosen tokens are right, and `Tally.further`.

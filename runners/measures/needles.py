@@ -1,12 +1,12 @@
-"""Needles for a trained language model of bytes: how likely is the right answer among candidates?
+"""Needles for a trained language model of bytes: how likely is the correct answer among candidates?
 
     … The value of calm-river is 4821903. … What is the value of calm-river? 4821903
 
 Nothing is trained. Rows are those of `task=needle`, with the text of the split as background. The
-model gives a likelihood to the right answer and to `candidates` - 1 others: the other values of the
-row, and random ones. The rank of the right answer among them is 1 if it is the most likely one; a
-model that reads nothing has rank (`candidates` + 1) / 2 on average. A second score is the fraction
-of the bytes of the right answer that the model predicts, given those before.
+model gives a likelihood to the correct answer and to `candidates` - 1 others: the other values of
+the row, and random ones. The rank of the correct answer among them is 1 if it is the most likely
+one; a model that reads nothing has rank (`candidates` + 1) / 2 on average. A second score is the
+fraction of the bytes of the correct answer that the model predicts, given those before.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +51,7 @@ class ProbeRow(NamedTuple):
     context: bytes
     """The row up to the answer."""
     candidates: list[bytes]
-    """Different texts; the first is the right answer."""
+    """Different texts; the first is the correct answer."""
     depth: int
     """Place of the needle, in steps of 10 % of the row."""
 
@@ -175,10 +175,10 @@ class NeedleProbe(TrainedRunner):
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return the mean rank of the right answer."""
+        """Return the mean rank of the correct answer."""
         found = [row for row in rows if row.metric == "answer_rank" and row.value is not None]
         return ", ".join(
-            f"the right answer has rank {row.value:.1f} of {row.labels['candidates']}"
+            f"the correct answer has rank {row.value:.1f} of {row.labels['candidates']}"
             for row in found
         )
 
@@ -250,8 +250,8 @@ def needle_rows(
     }
     for metric, value in scores.items():
         yield Measurement(metric=metric, value=value, labels=labels)
-    for (group, part), first in groups.items():
-        parts = {**labels, "group": group, "part": part, "items": str(len(first))}
+    for (group, name), first in groups.items():
+        parts = {**labels, "group": group, "part": name, "items": str(len(first))}
         yield Measurement(metric="accuracy_by_group", value=float(np.mean(first)), labels=parts)
 
 
@@ -286,7 +286,9 @@ def judge_probe(
     weight[:, -longest:] = (torch.arange(longest) < sizes).float()
     losses, hits = list[Tensor](), list[Tensor]()
     with torch.inference_mode(), autocast(hardware):
-        for tokens, wanted in zip(rows.split(way.rows), weight.split(way.rows), strict=True):
+        for tokens, wanted in zip(
+            torch.split(rows, way.rows), torch.split(weight, way.rows), strict=True
+        ):
             nll, hit = row_outcomes(
                 model, tokens.to(device), wanted, way, masked=bool(task.spec.masks)
             )

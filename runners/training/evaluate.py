@@ -178,13 +178,13 @@ def _tally(task: Task, model: Backbone, outcome: Outcome, part: Batch, moved: Ba
     nll, hit = outcome.nll.detach().float().cpu(), outcome.hit.cpu()
     if not isinstance(task, AcceptsSeveral):
         return task.tally(nll, hit, part)
-    chosen = choose(model, moved, writes=task.writes)
-    hit, further = task.accepted(chosen.cpu(), part)
+    chosen = choose_tokens(model, moved, writes=task.writes)
+    hit, further = task.accept(chosen.cpu(), part)
     return task.tally(nll, hit, part)._replace(further=further)
 
 
 @torch.no_grad()
-def choose(model: Backbone, batch: Batch, *, writes: bool) -> Int[Tensor, "b l"]:
+def choose_tokens(model: Backbone, batch: Batch, *, writes: bool) -> Int[Tensor, "b l"]:
     """Return the most likely token at each position of a batch, which is on the model's device.
 
     With `writes`, the model reads the answers that it chose before: greedy generation. Each pass

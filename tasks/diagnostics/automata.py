@@ -6,7 +6,7 @@
 Each row has another random automaton of `least_states` to `states` states. A state has 1 to
 `choices` letters of an alphabet of `least_letters` to `letters`, which lead to different other
 states. Strings begin in the first state, choose each letter uniformly, and may end anywhere. The
-defaults are small; the paper has `string_letters=49 cut=512`.
+defaults are small; the paper has `string_letters=49 most_tokens=512`.
 
 An answer is right if a string of the language can go on so; `top_1_accuracy` counts only the letter
 that was drawn. Counting in context which letter followed the last ones is a strong baseline.
@@ -61,7 +61,7 @@ class Automata(DerivedLengthTask):
     """Most strings of a row."""
     string_letters: int = 19
     """Most letters of a string."""
-    cut: int = 256
+    most_tokens: int = 256
     """Rows are cut after so many tokens."""
     train_examples: int | None = 5000
     validation_examples: int = 250
@@ -69,11 +69,12 @@ class Automata(DerivedLengthTask):
 
     def __post_init__(self) -> None:
         """Check the options."""
-        self.length = min(self.cut, self.strings * (self.string_letters + 1) - 1)
+        self.length = min(self.most_tokens, self.strings * (self.string_letters + 1) - 1)
         self.generated_as(
             vocabulary=self.letters + 1,
             difficulty=f"{self.least_states} to {self.states} states, {self.letters} letters",
         )
+        self.largest_stored = 1 << (BITS + self.vocabulary)
         limits = {
             "choices": (min(self.least_letters, self.least_states - 1), "least_letters, and the "
                         "least_states - 1 other states"),
@@ -86,11 +87,6 @@ class Automata(DerivedLengthTask):
             if (value := getattr(self, option)) > most:
                 raise ValueError(f"task.{option} must be at most {most} ({reason}): got {value}")
         self.least(2, "a letter, and one that is asked")
-
-    @property
-    def largest_stored(self) -> int:
-        """The largest number in stored rows, which decides their type."""
-        return 1 << (BITS + self.vocabulary)
 
     @property
     def _split_words(self) -> list[int]:
@@ -155,7 +151,7 @@ class Automata(DerivedLengthTask):
         target = code % 2**BITS + self.shift
         return batch._replace(target=target, allowed=code >> BITS << self.shift)
 
-    def accepted(
+    def accept(
         self, chosen: Int[Tensor, "b l"], batch: Batch
     ) -> tuple[Bool[Tensor, "b l"], Mapping[str, tuple[float, float]]]:
         """Return whether each chosen letter is allowed, and how often it is the drawn one."""
@@ -180,7 +176,7 @@ class Automata(DerivedLengthTask):
                 asked = codes != NOT_ASKED
                 letter, allowed = codes[asked] % 2**BITS, codes[asked] >> BITS
                 number = (allowed[:, None] >> np.arange(self.letters) & 1).sum(1)
-                guesses = [*counted(row, asked, self.letters)]
+                guesses = [*count_letters(row, asked, self.letters)]
                 right = [(allowed >> guess & 1).sum() for guess in guesses]
                 valid += *right, number.sum() / self.letters, len(letter)
                 equal = [(letter == guess).sum() for guess in guesses]
@@ -201,7 +197,7 @@ class Automata(DerivedLengthTask):
         ]
 
 
-def counted(
+def count_letters(
     row: Int[np.ndarray, " l"], asked: Bool[np.ndarray, " l"], separator: int
 ) -> Iterator[Int[np.ndarray, " q"]]:
     """Yield answers to the questions of a row by counts after the last 0, 1, 2, … letters."""

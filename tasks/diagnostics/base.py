@@ -122,6 +122,7 @@ class DiagnosticTask(RowsTask):
                 f"for example name = {class_name.lower()!r}"
             )
         self.vocabulary, self.difficulty = vocabulary, difficulty
+        self.largest_stored = vocabulary  # it decides the type of stored rows
         common = {option.name for option in fields(DiagnosticTask)}
         common |= self.incidental
         own = [option for option in fields(self) if option.name not in common and option.init]
@@ -199,11 +200,6 @@ class DiagnosticTask(RowsTask):
     def fresh(self) -> bool:
         """Whether each training batch has new rows."""
         return self.train_examples is None
-
-    @property
-    def largest_stored(self) -> int:
-        """The largest number in stored rows, which decides their type."""
-        return self.vocabulary
 
     @abstractmethod
     def words(self, length: int) -> int:

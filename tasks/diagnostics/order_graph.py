@@ -162,7 +162,7 @@ class OrderGraph(DerivedLengthTask):
         border = words.index((self.first_mark + QUESTION,))
         return words[1:border], words[border + 1]
 
-    def accepted(
+    def accept(
         self, chosen: Int[Tensor, "b l"], batch: Batch
     ) -> tuple[Bool[Tensor, "b l"], Mapping[str, tuple[float, float]]]:
         """Return at each position whether the whole answer is right, and the further scores."""
@@ -171,10 +171,11 @@ class OrderGraph(DerivedLengthTask):
         for row, asked in enumerate(batch.weight > 0):
             tokens = (batch.tokens[row, 0] - self.shift).tolist()
             written = self.split_tokens((chosen[row, asked] - self.shift).tolist())
-            scores = judged(*self.graph_of(tokens), written, (self.first_mark + END,))
+            scores = judge_answer(*self.graph_of(tokens), written, (self.first_mark + END,))
             right[row], sums = scores[0] == 1, sums + scores
         _, f1, first = sums.tolist()
-        return right, {"set_f1": (f1, len(right)), "leaf_first": (first, len(right))}
+        rows = float(len(right))
+        return right, {"set_f1": (f1, rows), "leaf_first": (first, rows)}
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum the losses and hits over the answers; each answer has weight 1."""
@@ -200,7 +201,7 @@ class OrderGraph(DerivedLengthTask):
                 ends, node = self.graph_of(row)
                 direct = [p for p, c in zip(ends[::2], ends[1::2], strict=True) if c == node]
                 for number, said in enumerate(([*direct, node], dict.fromkeys(ends))):
-                    sums[number] += judged(ends, node, [*said, end], end)
+                    sums[number] += judge_answer(ends, node, [*said, end], end)
             total += len(tokens)
         sentences = {
             "direct_parents": "This baseline answers the parents of the node and the node. A model "
@@ -215,7 +216,7 @@ class OrderGraph(DerivedLengthTask):
         ]
 
 
-def judged(
+def judge_answer(
     ends: list[Word], node: Word, written: list[Word], end: Word
 ) -> tuple[float, float, float]:
     """Return whether a written answer is right, the F1 score of its nodes, and if a leaf is first.
@@ -231,7 +232,7 @@ def judged(
         parents.setdefault(child, set()).add(parent)
     above, new = {node}, {node}
     while new:
-        new = set().union(*(parents.get(each, ()) for each in new)) - above
+        new = set[Word]().union(*(parents.get(each, ()) for each in new)) - above
         above |= new
     said = written[: written.index(end)] if end in written else written
     place = {word: number for number, word in enumerate(said)}

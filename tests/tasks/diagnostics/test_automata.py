@@ -5,13 +5,15 @@ import pytest
 import torch
 from small_diagnostics import FEW
 
-from lra.models.backbone.model import BackboneConfig, Outcome
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
 from lra.runners.training.evaluate import evaluate
 from lra.runners.training.parallel.ranks import Ranks
 from lra.tasks.contract import check_task
 from lra.tasks.data.batching import Draw, random_words
-from lra.tasks.diagnostics.automata import BITS, Automata, counted
+from lra.tasks.diagnostics.automata import BITS, Automata, count_letters
 from lra.tasks.diagnostics.base import NOT_ASKED
 
 
@@ -64,7 +66,11 @@ def walked(task, words):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"least_states": 2, "states": 2, "choices": 1}, {"cut": 30, "letters": 26, "strings": 10}],
+    [
+        {},
+        {"least_states": 2, "states": 2, "choices": 1},
+        {"most_tokens": 30, "letters": 26, "strings": 10},
+    ],
 )
 def test_a_walk_finds_every_allowed_letter(options):
     task = Automata(**options)
@@ -80,12 +86,12 @@ def test_a_walk_finds_every_allowed_letter(options):
 
 
 def test_the_contract_of_tasks_on_automata():
-    assert [finding for finding in check_task(made(cut=40)) if not finding.passed] == []
+    assert [finding for finding in check_task(made(most_tokens=40)) if not finding.passed] == []
 
 
 def test_automata_have_the_same_rows_for_ever():
     """Pinned: another generator is another version."""
-    task = made(cut=40)
+    task = made(most_tokens=40)
     above, below = (line.split() for line in task.describe("train", 0).splitlines())
     assert "".join(above) == "ifgijif|ifgo|ifjio|ifg|ifjifgkddko|ioifi"
     expected = [token if token != "|" else "." for token in above[1:]]
@@ -101,7 +107,7 @@ def test_automata_have_the_same_rows_for_ever():
 
 def test_floors_of_automata():
     """Of 120 rows of the published size, in percent; measured before on 500 rows."""
-    task = made(string_letters=49, cut=512, train_examples=1, test_examples=120)
+    task = made(string_letters=49, most_tokens=512, train_examples=1, test_examples=120)
     sizes = task.rows("test").sizes
     assert np.median(sizes) == pytest.approx(372, rel=0.1)
     floors = {one.name: one for one in task.baselines("test")}
@@ -118,22 +124,19 @@ def test_floors_of_automata():
 def test_counts_are_of_earlier_letters_of_the_row():
     row = np.array([0, 1, 2, 9, 0, 1, 3, 9, 0, 1, 2, 9, 1, 0])
     asked = np.append(row[1:] != 9, False)
-    by_order = [guesses.tolist() for guesses in counted(row, asked, 9)]
+    by_order = [guesses.tolist() for guesses in count_letters(row, asked, 9)]
     # Letters are asked behind 0, 0 1, |, 0, 0 1, |, 0, 0 1, | and 1.
     assert by_order[0] == [0, 1, 1, 0, 1, 1, 0, 1, 1, 1]
     assert by_order[1] == [0, 1, 1, 1, 2, 0, 1, 2, 0, 2]
     assert by_order[2] == [0, 1, 1, 1, 2, 0, 1, 2, 0, 2]
 
 
-class Chooses(torch.nn.Module):
+class Chooses(Backbone):
     """Chooses an allowed letter, not the drawn one if there are several, and x in the last row."""
 
-    traits = ()
-    seed_remark = ""
-    config = BackboneConfig(depth=1, width=8, heads=1, feed_forward_width=8)
-
     def __init__(self, task):
-        super().__init__()
+        facts = TaskFacts(head=Head.language_modelling, vocabulary=40, classes=40, max_length=400)
+        super().__init__(BackboneConfig(width=8, heads=2), facts, [SoftmaxAttention], seed=0)
         self.batches = list(task.batches("test", batch_size=30, seed=0))
 
     def forward(self, tokens, target, keep, state, *, layout, asked):
@@ -174,8 +177,11 @@ def test_every_allowed_letter_is_right():
         ({"least_letters": 19}, r"task\.least_letters must be at most 18"),
         ({"least_strings": 20}, r"task\.least_strings must be at most 19"),
         ({"letters": 27}, r"task\.letters must be at most 26"),
-        ({"cut": 1}, r"must be at least 2, because a row needs a letter, and one that is asked"),
-        ({"cut": 0}, r"must be at least 1: got task\.cut=0"),
+        (
+            {"most_tokens": 1},
+            r"must be at least 2, because a row needs a letter, and one that is asked",
+        ),
+        ({"most_tokens": 0}, r"must be at least 1: got task\.most_tokens=0"),
     ],
 )
 def test_impossible_sizes_of_automata(options, message):

@@ -5,12 +5,14 @@ import pytest
 import torch
 from small_diagnostics import FEW
 
-from lra.models.backbone.model import BackboneConfig, Outcome
+from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
+from lra.models.backbone.model import Backbone, Outcome
+from lra.models.families.softmax import SoftmaxAttention
 from lra.runners.training.evaluate import evaluate
 from lra.tasks.contract import check_task
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import NOT_ASKED
-from lra.tasks.diagnostics.order_graph import OrderGraph, judged
+from lra.tasks.diagnostics.order_graph import OrderGraph, judge_answer
 
 SMALL = {
     "letters": {},
@@ -139,19 +141,16 @@ def test_floors_of_order_graph():
 )
 def test_answers_are_judged_by_the_edges(written, scores):
     edges = "accdbddexyae"
-    found = judged([*edges], "e", [*written], ".")
+    found = judge_answer([*edges], "e", [*written], ".")
     assert found == pytest.approx(scores)
 
 
-class Writes(torch.nn.Module):
+class Writes(Backbone):
     """Writes the largest node whose parents are written; begins with the question at index 0."""
 
-    traits = ()
-    seed_remark = ""
-    config = BackboneConfig(depth=1, width=8, heads=1, feed_forward_width=8)
-
     def __init__(self, task):
-        super().__init__()
+        facts = TaskFacts(head=Head.language_modelling, vocabulary=40, classes=40, max_length=400)
+        super().__init__(BackboneConfig(width=8, heads=2), facts, [SoftmaxAttention], seed=0)
         self.task, self.first = task, task.rows("test").tokens[0].tolist()
 
     def forward(self, tokens, target, keep, state, *, layout, asked):
