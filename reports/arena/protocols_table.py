@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lra.reports.arena.literature import FAIL, PublishedScore, published_scores
+from lra.reports.arena.literature import PublishedScore, published_scores
 from lra.reports.arena.rules import AVERAGES, HARDEST, TASKS, AverageRule
 from lra.reports.arena.scores import AT_CHANCE, ArenaLine, ArenaScores, bounds
+from lra.reports.literature.record import FAIL
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table

@@ -61,7 +61,7 @@ def trend_points(rows: pd.DataFrame, family: str) -> pd.DataFrame:
         interval = median_interval([x for samples in part["samples"] for x in samples])
         if record["metric"] == "time_ratio":
             value, interval = 1 / value, invert(interval)
-        record |= {"quantity": QUANTITIES[record.pop("metric")], "value": value}
+        record |= {"quantity": QUANTITIES[str(record.pop("metric"))], "value": value}
         record["interval"] = interval
         records.append(record)
     return pd.DataFrame(records)
@@ -130,6 +130,6 @@ def trend_figure(points: pd.DataFrame, family: str) -> Figure:
                 axes.set_ylim(bottom=0)
             axes.set_ylabel(heading)
         handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right", fontsize="small", frameon=False)
+        figure.legend(handles, labels, loc="outside right center", fontsize="small", frameon=False)
         figure.suptitle(f"{family}: {title}", fontsize="medium", wrap=True)
     return figure

@@ -258,18 +258,20 @@ def _bounds(sides: Sequence[_Side], *, ratio: bool) -> Bounds | None:
                 [side.samples for side in sides],
                 lambda m: m[:, 0] / m[:, 1] if ratio else m[:, 0] - m[:, 1],
             )
-        return found and (found.low, found.high)
+        return None if found is None else (found.low, found.high)
     paired = not sampled and len({frozenset(side.by_seed) for side in sides}) == 1
     logarithmic = ratio and len(sides) == 2
     columns = []
     for side in sides:
-        numbers = side.samples if sampled else [side.by_seed[key] for key in sorted(side.by_seed)]
-        columns.append(np.log(numbers) if logarithmic else np.asarray(numbers, dtype=np.float64))
+        listed = side.samples if sampled else [side.by_seed[key] for key in sorted(side.by_seed)]
+        column = np.asarray(listed, dtype=np.float64)
+        columns.append(np.log(column) if logarithmic else column)
     if len(sides) == 2 and not paired:
         bounds = _welch(*columns)
     else:
-        found = mean_interval(columns[0] - columns[1] if len(sides) == 2 else columns[0])
-        bounds = found and (found.low, found.high)
+        numbers = columns[0] - columns[1] if len(sides) == 2 else columns[0]
+        found = mean_interval(numbers.tolist())
+        bounds = None if found is None else (found.low, found.high)
     return (math.exp(bounds[0]), math.exp(bounds[1])) if bounds and logarithmic else bounds
 
 

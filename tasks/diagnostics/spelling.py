@@ -45,7 +45,8 @@ def graph_sizes(
 ) -> Int[np.ndarray, "n 1"]:
     """Return one of `sizes` for each random word, n with the weight 1 / (n + sqrt(nodes))."""
     shares = np.cumsum(1 / (sizes + nodes**0.5))
-    return sizes[np.searchsorted(shares[:-1], shares[-1] * unit(words))]
+    chosen: Int[np.ndarray, "n 1"] = sizes[np.searchsorted(shares[:-1], shares[-1] * unit(words))]
+    return chosen
 
 
 def spellings(symbols: int, sizes: range, *, marks: int) -> Int[np.ndarray, "w t"]:
