@@ -29,10 +29,10 @@ MOST = 10
 """Most parts that have a column: the first, the last, and others at equal distances."""
 
 
-def group_data(rows: pd.DataFrame) -> pd.DataFrame:
+def group_data(rows: pd.DataFrame, runner: str = "train") -> pd.DataFrame:
     """Return the accuracy of each seed by task, group, part and model; `part` is text."""
-    tested = rows[(rows["runner"] == "train") & (rows["split"] == "test")]
-    failed = rows[(rows["runner"] == "train") & (rows["status"] != "ok")]
+    tested = rows[(rows["runner"] == runner) & (rows["split"] == "test")]
+    failed = rows[(rows["runner"] == runner) & (rows["status"] != "ok")]
     scored = tested[tested["metric"] == "accuracy_by_group"]
     if scored.empty:
         return scored.assign(group="", part="", model="")

@@ -4,6 +4,7 @@ import pytest
 
 from lra.reports.figures.drawing import looks
 from lra.reports.rows import prepare
+from lra.reports.sections import needles
 from lra.reports.sections.score_groups import score_groups
 
 FACTS = {"task": "needle", "length": 64, "causal": True, "runner": "train", "mode": "train"}
@@ -43,3 +44,15 @@ def test_reports_without_depths_have_no_map(make):
     labels = {"split": "test", "group": "length", "part": "8", "items": "9"}
     row = make.row("accuracy_by_group", 0.5, **FACTS, model="gla", labels=labels)
     assert [part.name for part in score_groups(prepare(make.frame(row)))] == ["accuracy-by-length"]
+
+
+def test_needles_of_a_language_model_have_a_table_and_a_map(make):
+    facts = {"model": "gla", "task": "enwik8", "length": 64, "runner": "needles", "mode": "needles"}
+    labels = {"split": "test", "candidates": "100"}
+    rows = [make.row("answer_rank", 12.5, labels=labels, **facts)]
+    for part, value in {25610: 0.5, 25690: 1.0}.items():
+        group = {"group": "length_and_depth", "part": str(part), "items": "9"}
+        rows.append(make.row("accuracy_by_group", value, labels=labels | group, **facts))
+    table, drawn = needles.section(prepare(make.frame(*rows)))
+    assert [row.entries[0].text for row in table.table.rows] == ["12.5"]
+    assert [*drawn.data["depth"]] == [10, 90]
