@@ -86,6 +86,12 @@ EXHIBITS = (
             "tuning-curve-accuracy", "How many trials does tuning need?"),
     Exhibit("reports.sections.parallel.parallel_figure", "parallel", "paper_full", "parallel",
             "How much faster are several processes?"),
+    Exhibit("reports.sections.width_curves.width_figure", "mqar_width", "paper_column",
+            "width-accuracy", "How wide must a model be?"),
+    Exhibit("reports.sections.width_curves.width_figure", "mqar_width", "paper_column",
+            "state-accuracy", "How large must the state be?"),
+    Exhibit("reports.sections.score_groups.group_figure", "formal", "paper_full",
+            "accuracy-by-length", "How good is a model at each length?"),
     Exhibit("reports.sections.compression.compression_figure", "compress", "paper_full",
             "compression-trade-off", "How much can a model be compressed?"),
 )  # fmt: skip
@@ -98,7 +104,6 @@ WITHOUT_ROWS = {
     "reports.sections.index_recall.recall_figure": "measurements of the runner `index_recall`",
     "reports.sections.loops.loop_figure": "scores of the runner `loops`",
     "reports.sections.recall.copy_figure": "copy advantages of the runner `recall`",
-    "reports.sections.score_groups.group_figure": "accuracies by group, such as by length",
 }
 """What draws a kind of figure of which no rows are published, and what its rows are."""
 

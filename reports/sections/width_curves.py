@@ -101,7 +101,7 @@ def _finding(parts: list[pd.DataFrame]) -> str:
     return clause(reached, len(narrow), one, many)
 
 
-def _draw(data: pd.DataFrame, looks: Looks, *, x: str, across: str, title: str) -> Figure:
+def width_figure(data: pd.DataFrame, looks: Looks, *, x: str, across: str, title: str) -> Figure:
     """Return the figure of scores against one number of a model; lines get looks by name."""
     names = [*dict.fromkeys(str(name) for name in data["model"])]
     drawing = LineDrawing(
@@ -138,6 +138,6 @@ def width_curves(rows: pd.DataFrame) -> Iterator[Part]:
                 yield PagesPart(
                     f"{'width' if x == 'width' else 'state'}-{stem}", heading,
                     f"{score.title.lower()} against the {across}",
-                    partial(_draw, x=x, across=across, title=heading),
+                    partial(width_figure, x=x, across=across, title=heading),
                     panel=(*TASK, "metric"), along=x, data=drawn,
                 )  # fmt: skip
