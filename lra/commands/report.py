@@ -34,9 +34,10 @@ examples:
   lra report trend linear                     print speed and memory by day and revision""",
     )
     parser.add_argument(
-        "what", nargs="?", choices=["compare"],
-        help="compare: write no report; print your scores under each protocol with the published "
-        "ones, the difference and a verdict, or why nothing compares",
+        "what", nargs="?", choices=["compare", "claims", "trend"],
+        help="print a table instead. compare: your scores under each protocol with the published "
+        "ones, the difference and a verdict, or why nothing compares. `lra report claims --help` "
+        "and `lra report trend --help` explain the others",
     )  # fmt: skip
     add_results(parser)
     parser.add_argument("--sweep", help="name of a sweep; default: every stored run")
@@ -61,6 +62,8 @@ examples:
         "sweep",
     )  # fmt: skip
     choice = parser.parse_args(argv)
+    if choice.what in {"claims", "trend"}:
+        parser.error(f"write {choice.what} first: lra report {choice.what} …")
     if choice.what and any((choice.publish, choice.out, choice.title, choice.style)):
         parser.error("`lra report compare` prints a table: omit --publish, --out, --title, --style")
     from lra.results.rows import file_of_rows, publish
