@@ -11,7 +11,7 @@ HEAD = """# Published rows
 
 Each file has the measured numbers of one sweep or benchmark, named SWEEP-MACHINE-DAY. The JSON file
 of the same name, if there is one, has the settings of every run. `lra report --rows FILE` makes
-tables and figures of a file, and `lra report trend FAMILY --rows reports/published` shows how the
+tables and figures of a file, and `lra report trend linear --rows reports/published` shows how the
 speed of a family changed. `make pages` writes this index.
 """
 

@@ -168,7 +168,7 @@ def test_what_travels_between_processes_arrives():
 
 def test_metrics_are_documented_by_themselves():
     for name, metric in METRICS.items():
-        assert re.fullmatch(r"[a-z_]+", name)
+        assert re.fullmatch(r"[a-z0-9_]+", name)
         assert metric.unit
         assert len(metric.meaning) > 10
 

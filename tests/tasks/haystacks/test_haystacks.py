@@ -329,6 +329,7 @@ def test_impossible_options(make, message):
 PINNED = {
     "needle": "48b49538febd",
     "needle-text": "82751c7eb9ae",
+    "needle-synonym": "396b93d2f5c0",
     "needle-needles": "65daa83cfd5d",
     "needle-values": "cadfcf063078",
     "needle-hex": "2d73bba39595",
