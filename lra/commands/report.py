@@ -1,5 +1,6 @@
 """`lra report`: write tables and figures from stored results, without torch or a network."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -11,14 +12,8 @@ def main(argv: list[str]) -> int:
 
     Prints the paths of written files to stdout, and what is missing in the report to stderr.
     """
-    if argv[:1] == ["trend"]:
-        from lra.results.trend import main as trend
-
-        return trend(argv[1:])
-    if argv[:1] == ["claims"]:
-        from lra.results.claims import main as claims
-
-        return claims(argv[1:])
+    if argv[:1] in (["claims"], ["trend"]):  # each has arguments of its own
+        return int(importlib.import_module(f"lra.results.{argv[0]}").main(argv[1:]))
     parser = Parser(
         prog="lra report",
         description="Write tables, figures and a page from stored results. The exit code is 1 if a "
