@@ -214,7 +214,7 @@ class Few(Case):
         return [each for each in super().inside(traits) if each in ENCODINGS]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("family", "options"),
     [
