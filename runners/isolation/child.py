@@ -152,6 +152,10 @@ def judge(error: BaseException, setting: ProcessSettings) -> Ending:
     if "Interrupted" in names:
         return Ending(Status.skipped, shorten(text or "interrupted"), interrupted=True)
     status = status_of(error, setting.statuses)
+    # C code that gets no memory may fail without an exception, which Python reports so.
+    silent = isinstance(error, SystemError) and "without exception set" in text
+    if silent and setting.memory_bytes is not None:
+        status = Status.out_of_memory
     if status is Status.out_of_memory:
         at = text.find("DefaultCPUAllocator")  # before it PyTorch names a file of its sources
         limit = "" if setting.memory_bytes is None else f" (limit {setting.memory_bytes:,} bytes)"

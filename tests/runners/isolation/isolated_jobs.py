@@ -57,6 +57,7 @@ def raise_error(argument, send):
         "MemoryError": MemoryError,
         "RuntimeError": RuntimeError,
         "SystemExit": SystemExit,
+        "SystemError": SystemError,
         "KeyboardInterrupt": KeyboardInterrupt,
         "Interrupted": Interrupted,
     }

@@ -80,6 +80,16 @@ def test_memory_errors_are_told_from_others(said, status):
     assert judged(jobs.raise_error, ("RuntimeError", said)).status is status
 
 
+@pytest.mark.parametrize(
+    ("limit", "status"), [(2**33, Status.out_of_memory), (None, Status.crashed)]
+)
+def test_c_code_that_fails_without_a_word_under_a_limit_got_no_memory(limit, status):
+    call = ("SystemError", "error return without exception set")
+    _, ending = done(jobs.raise_error, call, memory_bytes=limit)
+    assert ending.status is status
+    assert "without exception set" in ending.reason
+
+
 @pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt"])
 def test_leaving_by_exception_is_a_crash(kind):
     _, ending = done(jobs.raise_error, (kind, "3"))
