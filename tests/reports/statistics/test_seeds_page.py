@@ -69,6 +69,6 @@ def test_what_the_example_prints() -> None:
         )  # fmt: skip
         columns = ranked_columns(claims)
         assert claims_sentence(columns) in PAGE
-        low, high = columns["mean"].ranges[columns["mean"].models.index("longformer")]
+        low, high = columns["mean"].ranges[columns["mean"].models.index("Longformer")]
         assert f"({low}–{high})" in ranks
         assert ranks in PAGE
