@@ -1,6 +1,6 @@
 """Checks of the numbers that options take, and types of numbers with their bounds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple, TypeAlias
 
 
@@ -23,6 +23,21 @@ def check_share(**shares: float | None) -> None:
     for name, share in shares.items():
         if share is not None and not 0 <= share < 1:
             raise ValueError(f"{name} must lie in [0, 1): got {share}")
+
+
+def check_several(unit: str, **lists: Sequence[int] | None) -> None:
+    """Raise ValueError for the first list that is empty, or has a number twice or below 1.
+
+    None is allowed. `unit` is what the numbers count, such as "tokens".
+    """
+    for name, numbers in lists.items():
+        if numbers is None:
+            continue
+        if not numbers or min(numbers) < 1 or len(set(numbers)) < len(numbers):
+            raise ValueError(
+                f"{name}: got {numbers}; wanted one or more different numbers of {unit}, all at "
+                "least 1"
+            )
 
 
 class Bound(NamedTuple):

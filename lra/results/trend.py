@@ -45,11 +45,8 @@ examples:
         rows, cells, excluded = stored_rows(choice.results, None)
         read = [(rows, cells)]
     else:
-        files = _files(choice.rows)
-        named = json.dumps(choice.family).encode()
-        # Most files of a folder have other measurements.
-        chosen = [f for f in files if named in f.read_bytes()] or files[:1]
-        read = [(published_with_names(f), published_cells(f)) for f in chosen]
+        files = _files(choice.rows, choice.family)
+        read = [(published_with_names(f), published_cells(f)) for f in files]
     frames = []
     for rows, cells in read:
         changed = {key: _changed_options(cell["described"]) for key, cell in cells.items()}
@@ -78,15 +75,23 @@ def _changed_options(described: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={told[name]}" for name in changed)
 
 
-def _files(place: Path) -> list[Path]:
-    """Return the files of rows at a path; raise CommandError for a folder without any."""
+def _files(place: Path, family: str) -> list[Path]:
+    """Return the files of rows at a path; of a folder those that name the family, or else one.
+
+    Raises CommandError for a folder without any.
+    """
     if not place.is_dir():
         return [file_of_rows(place)]
-    # Files of benchmark scripts have other columns.
-    files = [f for f in sorted(place.glob("*.jsonl")) if b'"fingerprint"' in f.read_bytes()]
+    named = json.dumps(family).encode()
+    files, told = list[Path](), list[Path]()
+    for file in sorted(place.glob("*.jsonl")):
+        content = file.read_bytes()
+        if b'"fingerprint"' in content:  # files of benchmark scripts have other columns
+            files.append(file)
+            told += [file] if named in content else []
     if not files:
         raise CommandError(
             f"--rows={place}: the folder has no file of rows; name one that has files *.jsonl, "
             "which `lra report --publish` writes"
         )
-    return files
+    return told or files[:1]

@@ -6,6 +6,8 @@ Every rule has a name, and captions print it, so that a reader knows how a numbe
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lra.reports.literature.findings import FAILURES
+
 TASKS: Mapping[str, str] = {
     "listops": "ListOps",
     "text": "Text",
@@ -54,10 +56,13 @@ class AverageRule:
     """The score that counts for FAIL on Path-X; None if the average excludes Path-X."""
 
 
-AVERAGES = (
-    AverageRule(name="five_tasks", title="without Path-X", tasks=tuple(TASKS)[:5]),
-    AverageRule(name="six_tasks_failure_50", title="FAIL as 50", tasks=tuple(TASKS), failure=0.5),
-    AverageRule(name="six_tasks_failure_0", title="FAIL as 0", tasks=tuple(TASKS), failure=0.0),
+AVERAGES = tuple(
+    AverageRule(name=name, title="without Path-X", tasks=tuple(TASKS)[:5])
+    if percent is None
+    else AverageRule(
+        name=name, title=f"FAIL as {percent:g}", tasks=tuple(TASKS), failure=percent / 100
+    )
+    for name, percent in FAILURES.items()
 )
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from lra.reports.rows import model_order
 from lra.reports.sections.section import Part, TablePart
+from lra.reports.sections.width_curves import state_bytes
 from lra.reports.statistics.intervals import mean_interval
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import table_of
@@ -60,8 +61,7 @@ def capacities(rows: pd.DataFrame) -> pd.DataFrame:
     told = [PAIRS.search(str(source)) for source in scores["source"]]
     asked = scores.assign(pairs=[int(each[1]) if each else math.nan for each in told])
     asked = asked[asked["pairs"].notna() & (asked["status"] == "ok")]
-    sizes = trained[(trained["metric"] == "state_bytes") & trained["step"].isna()]
-    bytes_of = sizes.groupby("cell")["value"].first()
+    bytes_of = state_bytes(trained)
     records = []
     for (task, model, seed), part in asked.groupby(["task", "name", "seed"], sort=False):
         values = dict(zip(part["pairs"].astype(int), part["value"].astype(float), strict=True))

@@ -41,8 +41,7 @@ def width_data(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
     scores = final_scores(trained, "test", score)
     if scores is None:
         return pd.DataFrame(columns=list(COLUMNS))
-    sizes = trained[(trained["metric"] == "state_bytes") & trained["step"].isna()]
-    bytes_of = sizes.groupby("cell")["value"].first()
+    bytes_of = state_bytes(trained)
     widths = [options.get(WIDTH, "") for options in scores["options"]]
     scores = scores.assign(width=[float(w) if w.isdigit() else math.nan for w in widths])
     scores = scores.assign(line=_names(scores, Searches(rows).searched))
@@ -64,6 +63,12 @@ def width_data(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
                 "status": found.status, "reason": "; ".join(found.notes),
             })  # fmt: skip
     return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def state_bytes(trained: pd.DataFrame) -> "pd.Series[float]":
+    """Return the bytes of the state of one text by cell, of models that have one."""
+    sizes = trained[(trained["metric"] == "state_bytes") & trained["step"].isna()]
+    return sizes.groupby("cell")["value"].first()
 
 
 def _names(rows: pd.DataFrame, searched: set[str]) -> list[str]:

@@ -13,7 +13,7 @@ appendix C; `lra.reports.statistics.recl`).
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple, cast
 
@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lra.conf.bounds import check_least
+from lra.conf.bounds import check_least, check_several
 from lra.conf.choices import by_name
 from lra.models.backbone.heads import TokenHead
 from lra.models.backbone.model import Backbone
@@ -30,7 +30,7 @@ from lra.models.mixer import State, Unsupported
 from lra.runners.isolation.progress import phase_prefix, so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.extrapolate import fit_weights
+from lra.runners.measures.extrapolate import longer_builds
 from lra.runners.measures.trained_runner import TrainedRunner
 from lra.runners.records import Measurement, Status, digest
 from lra.runners.runner import Passes, Work
@@ -63,11 +63,7 @@ class LossByContext(TrainedRunner):
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
         fixed = self.contexts
-        if fixed is not None and (not fixed or min(fixed) < 1 or len(set(fixed)) < len(fixed)):
-            raise ValueError(
-                f"contexts: got {fixed}; wanted one or more different numbers of tokens, all at "
-                "least 1"
-            )
+        check_several("tokens", contexts=fixed)
         if fixed is not None and self.longest is not None:
             raise ValueError(
                 f"longest limits the contexts that lra chooses, but contexts are given: got "
@@ -124,13 +120,7 @@ class LossByContext(TrainedRunner):
         streams_of(work.task)
         model, origins = self.model_of(work)
         yield from origins
-        facts, trained = work.facts(), model.state_dict()
-
-        def build(tokens: int) -> Backbone:
-            if tokens <= facts.max_length:
-                return model
-            return fit_weights(work.build(facts=replace(facts, max_length=tokens)), trained)
-
+        build = longer_builds(work, model)
         yield from loss_by_context(
             build, work.task, config=self, hardware=work.hardware, seed=work.seed
         )

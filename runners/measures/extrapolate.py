@@ -103,6 +103,22 @@ def fit_weights(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
     return model
 
 
+def longer_builds(work: Work, model: Backbone) -> Callable[[int], Backbone]:
+    """Return a function that returns a trained model for rows of a number of tokens.
+
+    The function returns `model` itself for rows up to the length of its training. For longer rows,
+    it builds a model with the same weights, and raises `Unsupported` if they do not fit.
+    """
+    facts, trained = work.facts(), model.state_dict()
+
+    def build(tokens: int) -> Backbone:
+        if tokens <= facts.max_length:
+            return model
+        return fit_weights(work.build(facts=replace(facts, max_length=tokens)), trained)
+
+    return build
+
+
 def extrapolate(
     build: Callable[[int], Backbone],
     stretch: Callable[[Mapping[str, object]], Stretches],

@@ -10,7 +10,7 @@ fraction of the bytes of the correct answer that the model predicts, given those
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lra.conf.bounds import check_least
+from lra.conf.bounds import check_least, check_several
 from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
@@ -26,7 +26,7 @@ from lra.runners.isolation.progress import so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.context import ContextReading, rows_of_length, streams_of
-from lra.runners.measures.extrapolate import fit_weights
+from lra.runners.measures.extrapolate import longer_builds
 from lra.runners.measures.repeats.copies import row_outcomes
 from lra.runners.measures.trained_runner import TrainedRunner
 from lra.runners.records import Measurement, Status
@@ -124,12 +124,7 @@ class NeedleProbe(TrainedRunner):
         """Check the options; a ValueError says what to type instead."""
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
-        wanted = self.lengths
-        if wanted is not None and (not wanted or min(wanted) < 1 or len(set(wanted)) < len(wanted)):
-            raise ValueError(
-                f"lengths: got {wanted}; wanted one or more different numbers of bytes, all at "
-                "least 1"
-            )
+        check_several("bytes", lengths=self.lengths)
         check_least(2, candidates=self.candidates)
         check_least(1, examples=self.examples, batch_size=self.batch_size, keys=self.keys)
         there = different(self.value, self.digits)
@@ -164,13 +159,7 @@ class NeedleProbe(TrainedRunner):
         task = streams_of(work.task)
         model, origins = self.model_of(work)
         yield from origins
-        facts, trained = work.facts(), model.state_dict()
-
-        def build(tokens: int) -> Backbone:
-            if tokens <= facts.max_length:
-                return model
-            return fit_weights(work.build(facts=replace(facts, max_length=tokens)), trained)
-
+        build = longer_builds(work, model)
         yield from needle_rows(build, task, self, work.hardware, seed=work.seed)
 
     @classmethod

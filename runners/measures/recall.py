@@ -5,17 +5,17 @@ defines both measures; the page "How language models are evaluated" explains how
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import ClassVar
 
-from lra.conf.bounds import check_least
+from lra.conf.bounds import check_least, check_several
 from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import phase
 from lra.runners.measures.context import rows_of_length, streams_of
-from lra.runners.measures.extrapolate import fit_weights
+from lra.runners.measures.extrapolate import longer_builds
 from lra.runners.measures.passes import size
 from lra.runners.measures.repeats.copies import CopyControl, CopyForm, CopyOptions, copy_rows
 from lra.runners.measures.repeats.pairs import judge_tokens, token_rows
@@ -78,12 +78,7 @@ class TextRecall(TrainedRunner):
                 )
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
-        wanted = self.distances
-        if wanted is not None and (not wanted or min(wanted) < 1 or len(set(wanted)) < len(wanted)):
-            raise ValueError(
-                f"distances: got {wanted}; wanted one or more different numbers of tokens, all at "
-                "least 1"
-            )
+        check_several("tokens", distances=self.distances)
         for name, least in (("segment", 1), ("examples", 1)):
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, or null: got {value}")
@@ -168,16 +163,9 @@ class TextRecall(TrainedRunner):
 
     def _copies(self, work: Work, task: LanguageTask, model: Backbone) -> Iterator[Measurement]:
         """Yield the copy advantages of a trained model, built anew for rows longer than windows."""
-        facts, trained = work.facts(), model.state_dict()
-
-        def build(tokens: int) -> Backbone:
-            if tokens <= facts.max_length:
-                return model
-            return fit_weights(work.build(facts=replace(facts, max_length=tokens)), trained)
-
         memory = remembered_tokens(model.config, task, training=False) if task.memory else 0
         yield from copy_rows(
-            build,
+            longer_builds(work, model),
             task,
             options=self.copies_in(task.window(self.split), memory),
             batch_size=self.batch_size,
