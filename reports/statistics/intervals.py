@@ -89,7 +89,9 @@ def bootstrap_interval(
     if x.size < 2:
         return None
     rng = np.random.default_rng(SEED)
-    means = [x[rng.integers(0, x.size, x.size)].mean() for _ in range(RESAMPLES)]
+    step = max(1, 1_000_000 // x.size)  # resamples at once, which bounds the memory
+    sizes = [min(step, RESAMPLES - start) for start in range(0, RESAMPLES, step)]
+    means = np.concatenate([x[rng.integers(0, x.size, (n, x.size))].mean(1) for n in sizes])
     low, high = np.quantile(means, [LOWER, UPPER])
     return Interval(float(low), float(high), source)
 
