@@ -169,6 +169,7 @@ class Own(Family):
 """
 
 
+@pytest.mark.share(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("init", [True, False])
 def test_a_mixer_in_a_package_of_our_name_is_re_exported(wheel, tmp_path, init):

@@ -41,6 +41,7 @@ def test_a_glimpse_of_a_later_token_is_found_wherever_it_is(source):
     assert found("no_lookahead", make, causal=True), (token, ahead)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("source", drawn(3), ids=lambda _: "")
 @pytest.mark.parametrize("below", [False, True])
 def test_a_gradient_times_another_factor_is_found(source, below):
