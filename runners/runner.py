@@ -275,6 +275,18 @@ class Runner(ABC):
         del model
         return ""
 
+    def unfit(self, task: "Task", families: Sequence[object]) -> str:
+        """Return why this runner cannot measure a model on a task; "" if it can, or may.
+
+        It needs no data. A run with a reason ends with it, and no model is trained for it.
+
+        Args:
+            task: The task, whose data may be missing.
+            families: The classes of the model's layers; empty if one class builds all of them.
+        """
+        del task, families
+        return ""
+
     def cells(self, name: str, length: int) -> list[tuple[str, int]]:
         """Return the mode and the length of each run that one model, task and seed have.
 
