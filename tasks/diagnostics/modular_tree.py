@@ -172,7 +172,8 @@ def expressions(
 ) -> Int[np.ndarray, "n p"]:
     """Return random expressions of `operators` operators, and 0 behind them.
 
-    Each random word decides one token, of the first `signs` signs. Numbers are themselves, the forms of operators follow them.
+    Each random word decides one token. Numbers are themselves, and the forms of the first `signs`
+    operators follow them.
     """
     number, places = words.shape
     tokens, rows = np.zeros((number, places), np.int64), np.arange(number)
