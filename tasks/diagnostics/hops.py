@@ -26,7 +26,8 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
-from lra.tasks.diagnostics.base import NOT_ASKED, Guess, Rows, below
+from lra.tasks.diagnostics.asked_rows import Guess
+from lra.tasks.diagnostics.base import NOT_ASKED, Rows, below
 from lra.tasks.diagnostics.context_rows import ContextTask
 from lra.tasks.diagnostics.draws import random_orders
 from lra.tasks.diagnostics.spelling import (
