@@ -59,6 +59,8 @@ class Passes(NamedTuple):
     read: int | None = None
     """For a model that writes a text of `length` tokens: how many tokens it reads in one step
     (fewer than `length` if it has a state). None: it writes no text."""
+    asked: float | None = None
+    """Tokens of a row that reach the output layer, on average; None: all."""
 
 
 class Probe(NamedTuple):

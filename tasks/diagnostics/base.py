@@ -48,6 +48,8 @@ ROOM = 4
 """Splits share no rows if there are at least this many times as many different rows as wanted."""
 EPOCH = 10_000
 """Training rows of an epoch if each batch has new ones. As many are stored for the baselines."""
+COUNTED = 64
+"""Rows whose questions are counted, to forecast the time of a run."""
 CHANCE_BITS = 20
 """Two splits share no rows by chance if that has a probability below 2 to the power of this."""
 
@@ -404,6 +406,22 @@ class DiagnosticTask(AskedRows):
         parts = [[length] for length in lengths] if split == "test" else [lengths]
         for part in parts:
             yield self, part, self.sizes.get(split, EPOCH) // len(parts)
+
+    def questions(self, split: str) -> tuple[float, int] | None:
+        """Return the mean and the largest number of questions of some rows like those of a split.
+
+        None: training asks for all tokens.
+        """
+        if split == "train" and self.loss is Loss.all:
+            return None
+        most, total, rows = 0, 0.0, 0
+        for task, lengths, size in self._parts(split):
+            few = min(COUNTED, task._rows_at_once(lengths))
+            answers = task._draw(split, lengths, Draw.sample, 0, few).answers
+            asked = (answers != NOT_ASKED).sum(1)
+            most, total = max(most, int(asked.max())), total + size * float(asked.mean())
+            rows += size
+        return total / rows, most
 
     def _rows_at_once(self, lengths: list[int]) -> int:
         """Return how many rows of these lengths are in memory together."""
