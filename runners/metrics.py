@@ -181,8 +181,8 @@ METRICS: dict[str, Metric] = {
         "W, if W~ approximates the weights W of a layer (label layer)", least=0.0),
     "disk_bytes": _metric("B", False, "size of the file with the model's weights; the label "
         "storage says whether it stores zeros"),
-    "nonzero_parameters": _metric("1", None, "number of parameters that are not 0; all parameters "
-        "in 8 bits count as not 0"),
+    "nonzero_parameters": _metric("1", None, "number of parameters that are not 0; a parameter "
+        "in 8 bits is 0 if its integer is 0"),
     "compressed_time": _metric("s", False, "time of one forward pass of the compressed model, as "
         "the median of samples"),
     "whole_time": _metric("s", False, "time of one forward pass of the uncompressed model, "

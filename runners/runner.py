@@ -59,6 +59,8 @@ class Passes(NamedTuple):
     read: int | None = None
     """For a model that writes a text of `length` tokens: how many tokens it reads in one step
     (fewer than `length` if it has a state). None: it writes no text."""
+    asked: float | None = None
+    """Tokens of a row that reach the output layer, on average; None: all."""
 
 
 class Probe(NamedTuple):
@@ -273,6 +275,18 @@ class Runner(ABC):
             model: Name of the family.
         """
         del model
+        return ""
+
+    def unfit(self, task: "Task", families: Sequence[object]) -> str:
+        """Return why this runner cannot measure a model on a task; "" if it can, or may.
+
+        It needs no data. A run with a reason ends with it, and no model is trained for it.
+
+        Args:
+            task: The task, whose data may be missing.
+            families: The classes of the model's layers; empty if one class builds all of them.
+        """
+        del task, families
         return ""
 
     def cells(self, name: str, length: int) -> list[tuple[str, int]]:

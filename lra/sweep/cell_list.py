@@ -18,6 +18,7 @@ from lra.sweep.places import check_places
 from lra.sweep.sweep import PlannedCell, Sweep
 from lra.sweep.titles import titles
 from lra.sweep.trainings import trainings, words_of
+from lra.sweep.trial_builds import refusal
 from lra.terminal.progress import with_progress
 
 
@@ -56,7 +57,9 @@ def build(
             raise ConfigError(str(error)) from error
         retry |= {*run.control.retry}
         started_from = {}
-        for name, source in trainings(run, lookups.tasks, lookups.memo).items():
+        # What a runner refuses needs no training: its cell ends with the reason.
+        sources_of_run = {} if refusal(run) else trainings(run, lookups.tasks, lookups.memo)
+        for name, source in sources_of_run.items():
             (cell,) = plan(source, words_of(name, source, words, run), lookups)
             started_from[name] = cell
             sources.setdefault(cell.key, PlannedCell(cell, source))

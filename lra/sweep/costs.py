@@ -352,13 +352,16 @@ def call_of(
         name: meta((rows,) if name == "prefix" else (rows, passes.length), dtype=torch.long)
         for name in facts.masks
     }
+    asked = None
+    if passes.asked is not None and facts.head in TOKEN_HEADS:
+        asked = meta(max(1, round(rows * passes.asked)), dtype=torch.long)
     state = None
     if memory and not passes.measured and model.causal:
         state = model.initial_state(rows, memory)
 
     def call() -> None:
         layout = Layout(**cast(Any, masked))
-        outcome = model(tokens, target, keep, state, layout=layout)
+        outcome = model(tokens, target, keep, state, layout=layout, asked=asked)
         if passes.step:
             torch.autograd.backward(whole_batch(outcome))
 

@@ -15,6 +15,7 @@ from lra.sweep.identity import is_reference
 from lra.sweep.sweep import PlannedCell
 from lra.sweep.titles import title
 from lra.sweep.trainings import missing_weights
+from lra.sweep.trial_builds import refusal
 from lra.tasks.data.stored_task import MISSING
 from lra.terminal.progress import PARTS
 
@@ -122,17 +123,19 @@ def known_ending(
     """
     if planned.no_data is not None:
         return Status.skipped, planned.no_data, NO_DATA
+    if reason := refusal(planned.run):
+        return Status.unsupported, reason, {}
     for name, source in planned.trainings.items():
-        reason = missing_weights(source, store)
-        if reason is None:
+        lost = missing_weights(source, store)
+        if lost is None:
             continue
         refused = [r for r in store.rows_of(source) if r["status"] == Status.unsupported]
         if name == OWN and refused:  # what cannot be trained cannot be built here either
             return Status.unsupported, str(refused[0]["reason"]), {}
         labels = {} if store.complete(source, undone=NO_DATA) else NO_DATA
-        return Status.skipped, f"{title(source)}: {reason}", labels
-    reason = _reason_too_long(planned, cells, store)
-    return None if reason is None else (Status.skipped, reason, {})
+        return Status.skipped, f"{title(source)}: {lost}", labels
+    slow = _reason_too_long(planned, cells, store)
+    return None if slow is None else (Status.skipped, slow, {})
 
 
 def _reason_too_long(planned: PlannedCell, cells: Sequence[Cell], store: Store) -> str | None:

@@ -46,6 +46,8 @@ def key_of(run: Run, passes: Passes, task_facts: TaskFacts) -> str:
     }
     if passes.read is not None:
         decisive_facts["read"] = passes.read
+    if passes.asked is not None:
+        decisive_facts["asked"] = passes.asked
     if passes.name == OWN:
         options = dict(run.mixer_options)
         layers = {name: options.pop(name) for name in layer_list.PARTS if name in options}

@@ -26,8 +26,10 @@ class TrialBuilds:
         """Refuse a cell whose model cannot be built; `length`: tokens of its longest sequences.
 
         Raises:
-            Unsupported: The model refuses; the message says why and what to do.
+            Unsupported: The model or the runner refuses; the message says why and what to do.
         """
+        if reason := refusal(run):
+            raise Unsupported(reason)
         if not run.runner.models or not are_bundled(run.mixers, run.stack):
             return
         task_facts = facts(run, length if run.runner.by_length else None)
@@ -36,6 +38,11 @@ class TrialBuilds:
             self._reasons[key] = _find_refusal(run, length)
         if self._reasons[key]:
             raise Unsupported(self._reasons[key])
+
+
+def refusal(run: Run) -> str:
+    """Return why the runner of a run cannot measure its model on its task; "" if it can."""
+    return run.runner.unfit(run.task, [part.func for part in run.mixers])
 
 
 def without_weights(run: Run, length: int) -> Backbone | None:

@@ -8,6 +8,8 @@ weight_only  y = x (s q)^T + b; activations keep their precision.
 dynamic      activations are also coded, with the largest value of each token as its scale:
              y = t s (p q^T) + b, with codes p and scale t of x, and a product of integers.
 
+A code becomes 0 if it is among the smallest of its map, |q| <= |q'|: no weight is rounded again.
+
 Norms, embeddings and other parts of a family keep their precision: see
 `lra.models.compression.linear_maps`.
 """
@@ -16,10 +18,12 @@ from enum import StrEnum, auto
 from typing import Any
 
 import torch
+from jaxtyping import Int8
 from torch import Tensor
 
 from lra.models.backbone.model import Backbone
 from lra.models.compression.linear_maps import linear_maps
+from lra.models.compression.magnitude import mask_largest
 from lra.models.mixer import Unsupported
 
 
@@ -78,3 +82,36 @@ def quantise(model: Backbone, form: Int8Form, device: torch.device) -> list[str]
     names = [*linear_maps(model)]
     library.quantize_(model, kinds[form](), filter_fn=lambda _, name: name in names)
     return names
+
+
+def codes_of(weight: Tensor) -> Tensor:
+    """Return the int8 codes of a weight that torchao has quantised; any other weight as it is."""
+    codes: Tensor = getattr(weight, "qdata", weight)
+    return codes
+
+
+def pruned_codes(codes: Int8[Tensor, "*w"], sparsity: float) -> Int8[Tensor, "*w"]:
+    """Return the codes with the round(sparsity * number) smallest magnitudes at 0.
+
+    Among codes of equal magnitude, the first become 0.
+
+    Raises:
+        ValueError: `sparsity` is out of range.
+    """
+    # In 8 bits, the absolute value of -128 would be -128: the smallest of all.
+    return codes.masked_fill(~mask_largest(codes.short(), sparsity), 0)
+
+
+@torch.no_grad()
+def prune_codes(model: Backbone, sparsity: float) -> float:
+    """Set the fraction `sparsity` of the codes of each quantised map to 0, the smallest ones.
+
+    Returns:
+        The fraction of zeros among all codes, those included that quantisation rounded to 0.
+    """
+    zeros = total = 0
+    for layer in linear_maps(model).values():
+        codes = codes_of(layer.weight)
+        codes.copy_(pruned_codes(codes, sparsity))
+        zeros, total = zeros + int((codes == 0).sum()), total + codes.numel()
+    return zeros / total

@@ -46,20 +46,24 @@ def kept_weights(
     Raises:
         ValueError: `sparsity` is out of range.
     """
-    check_sparsity(sparsity)
     if scope == Scope.layer:
-        return {name: _mask_largest(weight, sparsity) for name, weight in weights.items()}
+        return {name: mask_largest(weight, sparsity) for name, weight in weights.items()}
     flat = torch.cat([weight.detach().flatten() for weight in weights.values()])
     sizes = [weight.numel() for weight in weights.values()]
-    parts = torch.split(_mask_largest(flat, sparsity), sizes)
+    parts = torch.split(mask_largest(flat, sparsity), sizes)
     return {
         name: part.view(weight.shape)
         for part, (name, weight) in zip(parts, weights.items(), strict=True)
     }
 
 
-def _mask_largest(weight: Tensor, sparsity: float) -> Bool[Tensor, "*w"]:
-    """Return a mask that is False for the round(sparsity * number) smallest magnitudes."""
+def mask_largest(weight: Tensor, sparsity: float) -> Bool[Tensor, "*w"]:
+    """Return a mask that is False for the round(sparsity * number) smallest magnitudes.
+
+    Raises:
+        ValueError: `sparsity` is out of range.
+    """
+    check_sparsity(sparsity)
     flat = weight.detach().abs().flatten()
     mask = torch.ones_like(flat, dtype=torch.bool)
     mask[flat.argsort(stable=True)[: round(sparsity * len(flat))]] = False

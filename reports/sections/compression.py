@@ -96,6 +96,7 @@ def named_variant(labels: Mapping[str, str]) -> str:
         words = [f"{labels['heads']} heads"]
     elif "sparsity" in labels:
         words = [f"{100 * float(labels['amount']):g} % zeros", labels.get("scope", "")]
+        words[:0] = [f"int8, {labels['form']}"] if "form" in labels else []
     elif "form" in labels:
         words = [method, labels["form"] if labels["form"] != method else ""]
         words.append(labels["library"] if labels.get("library", "own") != "own" else "")

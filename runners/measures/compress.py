@@ -1,10 +1,10 @@
 """Compression of a trained model: how much quality it loses, and what it saves.
 
 A run uses one method with several amounts: it removes the least important heads, prunes small
-weights, stores linear maps in 8 bits, lets heads share queries and keys, or trains a student with
-fewer layers. The trained model and each compressed variant are scored; the size of their files,
-their parameters, operations and times are measured. With `steps` above 0, a copy of each variant is
-fine-tuned and measured again.
+weights, stores linear maps in 8 bits (and prunes their codes), lets heads share queries and keys,
+or trains a student with fewer layers. The trained model and each compressed variant are scored; the
+size of their files, their parameters, operations and times are measured. With `steps` above 0, a
+copy of each variant is fine-tuned and measured again.
 """
 
 import copy
@@ -27,7 +27,7 @@ from lra.models.compression.head_importance import (
     least_important,
     remove_heads,
 )
-from lra.models.compression.int8 import Int8Form, quantise
+from lra.models.compression.int8 import Int8Form, prune_codes, quantise
 from lra.models.compression.layers import keep_layers, unshare
 from lra.models.compression.magnitude import (
     MagnitudePruning,
@@ -64,7 +64,8 @@ class CompressionMethod(StrEnum):
     magnitude = auto()
     """Small weights are set to 0 (arXiv:1506.02626, arXiv:1710.01878)."""
     int8 = auto()
-    """Linear maps are stored in 8 bits."""
+    """Linear maps are stored in 8 bits; with amounts, the smallest codes of each map become zeros,
+    and the same fraction of float weights in a model for comparison."""
     shared_heads = auto()
     """All heads share the columns of queries and keys (arXiv:2006.16362)."""
     distillation = auto()
@@ -83,7 +84,7 @@ USUAL = {
 TRAINED_ON = (CompressionMethod.distillation, CompressionMethod.unshare)
 """Methods without amounts that can train their models."""
 NEEDS = (
-    Need("amounts", method=tuple(USUAL)),
+    Need("amounts", method=(*USUAL, CompressionMethod.int8)),
     Need("steps", "learning_rate", method=(*USUAL, *TRAINED_ON)),
     Need("importance_examples", method=CompressionMethod.heads),
     Need("scope", "gradual", method=CompressionMethod.magnitude),
@@ -116,11 +117,12 @@ class Compress(Timing, TrainedRunner):
     incidental: ClassVar[frozenset[str]] = Timing.incidental | TrainedRunner.incidental
     trains: ClassVar[bool] = True
     timed: ClassVar[bool] = True
+    version: ClassVar[int] = 2  # zeros among the integers of int8 count
 
     method: CompressionMethod = CompressionMethod.heads
     amounts: list[float] | None = None
     """Fractions of heads or weights to remove; None: the usual fractions of the method, reduced so
-    that every layer keeps a head."""
+    that every layer keeps a head, and none of int8."""
     importance_examples: int = 256
     """Training examples on which importance is estimated before each removal."""
     scope: Scope = Scope.overall
@@ -202,7 +204,7 @@ class Compress(Timing, TrainedRunner):
                 f"amounts must be one or more numbers in ascending order: got {self.amounts}"
             )
         for share in self.amounts:
-            if self.method is CompressionMethod.magnitude:
+            if self.method in (CompressionMethod.magnitude, CompressionMethod.int8):
                 check_sparsity(share)
             elif self.method is CompressionMethod.shared_heads:
                 check_share(share)
@@ -216,7 +218,7 @@ class Compress(Timing, TrainedRunner):
     @property
     def shares(self) -> list[float]:
         """Return the amounts of the method, ascending."""
-        return self.amounts if self.amounts is not None else USUAL[self.method]
+        return self.amounts if self.amounts is not None else USUAL.get(self.method, [])
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the rows of the trained model and of each of its variants.
@@ -279,9 +281,9 @@ class Compress(Timing, TrainedRunner):
             case CompressionMethod.heads:
                 yield from without_heads(model, work.task, self, work.hardware)
             case CompressionMethod.magnitude:
-                yield from without_weights(model, self)
+                yield from without_weights(model, self.shares, self.scope)
             case CompressionMethod.int8:
-                yield in_eight_bits(model, self.form, work.hardware)
+                yield from in_eight_bits(model, self, work.hardware)
             case CompressionMethod.shared_heads:
                 yield from with_shared_columns(model, self)
             case CompressionMethod.unshare:
@@ -480,17 +482,19 @@ def importance_rows(importance: Mapping[int, torch.Tensor]) -> Iterator[Measurem
             yield Measurement(metric="head_importance", value=score, labels=labels)
 
 
-def without_weights(model: Backbone, config: Compress) -> Iterator[CompressedModel]:
+def without_weights(
+    model: Backbone, amounts: Sequence[float], scope: Scope
+) -> Iterator[CompressedModel]:
     """Yield one model for each amount, with the smallest weights set to 0."""
-    for amount in config.shares:
+    for amount in amounts:
         pruned = copy_model(model)
-        prune_weights(pruned, amount, config.scope)
+        prune_weights(pruned, amount, scope)
         yield CompressedModel(
             model=pruned,
             labels={
                 "amount": f"{amount:g}",
                 "sparsity": f"{share_of_zeros(pruned):.4f}",
-                "scope": config.scope.value,
+                "scope": scope.value,
                 "products": "dense",  # zeros are multiplied like other numbers: no time is saved
             },
         )
@@ -527,10 +531,29 @@ def with_separate_layers(model: Backbone) -> CompressedModel:
     return CompressedModel(model=unshared, labels={"amount": "0"})
 
 
-def in_eight_bits(model: Backbone, form: Int8Form, hardware: HardwareProfile) -> CompressedModel:
+def in_eight_bits(
+    model: Backbone, config: Compress, hardware: HardwareProfile
+) -> Iterator[CompressedModel]:
+    """Yield the model in 8 bits; for each amount, it with zeros, and the float model with as many.
+
+    Codes of different maps have different scales, so every map loses the same fraction.
+    """
+    facts = {"form": config.form.value, "library": "torchao"}
+    yield CompressedModel(
+        model=quantised_copy(model, config.form, hardware),
+        labels={"amount": "8", "bits": "8", **facts},
+    )
+    for item in without_weights(model, config.shares, Scope.layer):
+        yield replace(item, labels={"method": CompressionMethod.magnitude.value, **item.labels})
+        coded = quantised_copy(model, config.form, hardware)
+        sparsity = prune_codes(coded, float(item.labels["amount"]))
+        labels = {"method": "int8+magnitude", **facts, "sparsity": f"{sparsity:.4f}"}
+        yield CompressedModel(model=coded, labels={**item.labels, **labels})
+
+
+def quantised_copy(model: Backbone, form: Int8Form, hardware: HardwareProfile) -> Backbone:
     """Return a copy of the model with linear maps in 8 bits."""
     quantised = copy_model(model).eval()
     with torch.no_grad():
         quantise(quantised, form, torch.device(str(hardware.device)))
-    labels = {"amount": "8", "bits": "8", "form": form.value, "library": "torchao"}
-    return CompressedModel(model=quantised, labels=labels)
+    return quantised

@@ -12,7 +12,7 @@ appendix C; `lra.reports.statistics.recl`).
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple, cast
@@ -111,6 +111,11 @@ class LossByContext(TrainedRunner):
                 passes.append(Passes(batches * context / window, rows, window, False))
         return passes
 
+    def unfit(self, task: Task, families: Sequence[object]) -> str:
+        """Return why a task has no long text; "" if it has."""
+        del families
+        return lack_of_text(task)
+
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the losses at every context.
 
@@ -136,14 +141,21 @@ def rows_of_length(length: int, window: int, most: int) -> int:
     return max(1, min(most, most * window // length))
 
 
+def lack_of_text(task: Task) -> str:
+    """Return why a task has no long text whose next token is predicted; "" if it has."""
+    if isinstance(task, LanguageTask) and task.spec.kind is Kind.language_modelling:
+        return ""
+    return (
+        f"this runner needs a long text, but task={task.spec.name} has none; choose enwik8, "
+        "text8, wikitext103, wikitext2, pg19, corpus or proteins"
+    )
+
+
 def streams_of(task: Task) -> LanguageTask:
     """Return the task itself if it reads long texts. Raises Unsupported for another task."""
-    if not isinstance(task, LanguageTask) or task.spec.kind is not Kind.language_modelling:
-        raise Unsupported(
-            f"this runner needs a long text, but task={task.spec.name} has none; choose enwik8, "
-            "text8, wikitext103, wikitext2, pg19, corpus or proteins"
-        )
-    return task
+    if reason := lack_of_text(task):
+        raise Unsupported(reason)
+    return cast(LanguageTask, task)
 
 
 class Targets(NamedTuple):

@@ -27,6 +27,8 @@ from lra.runners.runner import Passes, Work
 from lra.runners.training.prefetch import first_of, masks_of, to_device
 from lra.tasks.task import SPLITS, Task
 
+NO_INDEX = "no layer of this model has an index: choose model=indexed"
+
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,12 @@ class IndexRecall(TrainedRunner):
         """Return the passes; exact attention takes at least as long as a pass."""
         length = work.task.spec.max_length
         return [Passes(2 * self.examples / self.batch_size, self.batch_size, length, False)]
+
+    def unfit(self, task: Task, families: Sequence[object]) -> str:
+        """Return that no layer has an index; "" if one has, or if one class builds all layers."""
+        del task
+        indexed = (isinstance(kind, type) and issubclass(kind, Recalls) for kind in families)
+        return NO_INDEX if families and not any(indexed) else ""
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the recall of every layer and length."""
@@ -81,7 +89,7 @@ def index_recall(
     blocks = list(cast(Any, getattr(model.stack, "blocks", ())))
     mixers = {n: b.mixer for n, b in enumerate(blocks) if isinstance(b.mixer, Recalls)}
     if not mixers:
-        raise Unsupported("no layer of this model has an index: choose model=indexed")
+        raise Unsupported(NO_INDEX)
     if len(set(map(id, mixers.values()))) < len(mixers):
         raise Unsupported(
             "several layers share one module, so lra cannot distinguish their calls: set "

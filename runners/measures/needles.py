@@ -25,7 +25,12 @@ from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.context import ContextReading, rows_of_length, streams_of
+from lra.runners.measures.context import (
+    ContextReading,
+    lack_of_text,
+    rows_of_length,
+    streams_of,
+)
 from lra.runners.measures.extrapolate import longer_builds
 from lra.runners.measures.repeats.copies import row_outcomes
 from lra.runners.measures.trained_runner import TrainedRunner
@@ -33,14 +38,17 @@ from lra.runners.records import Measurement, Status
 from lra.runners.runner import Passes, Work
 from lra.runners.training.recurrent_state import remembered_tokens
 from lra.tasks.data.batching import Draw, random_words
+from lra.tasks.errors import NotPrepared
 from lra.tasks.haystacks.byte_rows import Dice, spans, whole_words
 from lra.tasks.haystacks.needle import STATED, Haystack, Needle
 from lra.tasks.haystacks.spellings import Spelling, different, texts
 from lra.tasks.language.base import LanguageTask
-from lra.tasks.task import SPLITS
+from lra.tasks.task import SPLITS, Task
 
 SHORTEST = 256
 """The shortest row, in bytes, if lengths are not given."""
+ASKED = b"The value of calm-river is 4821903. "
+"""A text of a needle, which a task must be able to spell."""
 MOST_TEXT = 1 << 22
 """The background is from the first tokens of a split, at most so many."""
 
@@ -149,6 +157,19 @@ class NeedleProbe(TrainedRunner):
             batches = self.examples * -(-self.candidates // rows)
             passes.append(Passes(batches, min(rows, self.candidates), length, False))
         return passes
+
+    def unfit(self, task: Task, families: Sequence[object]) -> str:
+        """Return why a task has no text of bytes or characters; "" if it has, or may have."""
+        del families
+        if reason := lack_of_text(task):
+            return reason
+        try:
+            tokens_of(cast(LanguageTask, task), ASKED)
+        except Unsupported as error:
+            return str(error)
+        except NotPrepared:  # a vocabulary that is not there yet
+            return ""
+        return ""
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield ranks and accuracies over all rows, and accuracies by length and depth.
@@ -311,7 +332,7 @@ def tokens_of(task: LanguageTask, text: bytes) -> list[int]:
 
 def _text_of(task: LanguageTask, config: NeedleProbe) -> bytes:
     """Return the text of a split in ASCII, with single blanks between words."""
-    tokens_of(task, b"The value of calm-river is 4821903. ")
+    tokens_of(task, ASKED)
     if config.haystack is not Haystack.text:
         return b""
     stream = task.split(config.split).tokens[:MOST_TEXT]

@@ -1,14 +1,14 @@
 """Number and length of the batches of a split, from which the passes of a run are counted."""
 
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lra.runners.runner import Uncounted
 from lra.tasks.classification.gray import GrayTask
 from lra.tasks.data.batching import evaluation_plan, training_plan
-from lra.tasks.task import Task
+from lra.tasks.task import AcceptsSeveral, Task
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,29 @@ def size(task: Task, split: str) -> int:
             f"prepare its data: lra data prepare {task.spec.name}"
         )
     return count
+
+
+class Judged(NamedTuple):
+    """How many tokens of a split's rows are judged, and by how many passes."""
+
+    asked: float | None
+    """Tokens of a row that are judged, on average; None: all, or unknown."""
+    further: int
+    """Passes of an evaluation that choose tokens, before those that judge them."""
+
+
+def judged_tokens(task: Task, split: str) -> Judged:
+    """Return the judged tokens of a split, and the passes in which a model answers again."""
+    source: Any = task
+    questions: tuple[float, int] | None = None
+    if hasattr(task, "questions"):
+        try:
+            questions = source.questions(split)
+        except Exception as error:  # noqa: BLE001 - missing data may raise any error
+            log.debug("questions of %s: %s", split, error)
+    asked, most = questions or (None, 1)
+    again = isinstance(task, AcceptsSeveral)
+    return Judged(asked, (most if source.writes else 1) if again else 0)
 
 
 def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:

@@ -14,7 +14,7 @@ from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import phase
-from lra.runners.measures.context import rows_of_length, streams_of
+from lra.runners.measures.context import lack_of_text, rows_of_length, streams_of
 from lra.runners.measures.extrapolate import longer_builds
 from lra.runners.measures.passes import size
 from lra.runners.measures.repeats.copies import CopyControl, CopyForm, CopyOptions, copy_rows
@@ -24,7 +24,7 @@ from lra.runners.records import Measurement, Status
 from lra.runners.runner import Passes, Work
 from lra.runners.training.recurrent_state import remembered_tokens
 from lra.tasks.language.base import LanguageTask
-from lra.tasks.task import SPLITS
+from lra.tasks.task import SPLITS, Task
 
 LONGEST_SEGMENT, NEAREST = 256, 16
 """The size of a segment, and the shortest distance, in tokens, if windows are long enough."""
@@ -133,6 +133,11 @@ class TextRecall(TrainedRunner):
             rows = min(self.batch_size, windows)
             passes.append(Passes(-(-windows // rows), rows, window, False))
         return passes
+
+    def unfit(self, task: Task, families: Sequence[object]) -> str:
+        """Return why a task has no long text; "" if it has."""
+        del families
+        return lack_of_text(task)
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the copy advantages, and the losses of recalled and other tokens.

@@ -9,7 +9,7 @@ from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone, Outcome
 from lra.models.transfer.files import checkpoint_name, is_checkpoint
 from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.passes import padded_length, size
+from lra.runners.measures.passes import judged_tokens, padded_length, size
 from lra.runners.runner import Passes, Runner, Uncounted, Work
 from lra.runners.training.checkpoint import Checkpoints
 from lra.runners.training.config import TrainConfig
@@ -96,12 +96,13 @@ class Train(TrainConfig, Runner):
         """Return the passes of training steps, of validations and of the final evaluation."""
         task, optim, every = work.task, work.optim, self.evaluate_every_steps
         passes: list[Passes] = []
+        asked = judged_tokens(task, "train").asked
         for part in TrainingStages(self.stages, optim).parts:
             rows, micro = part.batch_size, part.micro_batch_size
             length = part.length or padded_length(task, "train", rows)[0]
             end = min(part.end, self.until_step or part.end)
             if end > part.first or not passes:  # one entry remains if the training ends at once
-                passes.append(Passes(end - part.first, rows, length, True, micro))
+                passes.append(Passes(end - part.first, rows, length, True, micro, asked=asked))
         # By split: how many evaluations there are after the training, besides validations in it.
         final_passes = dict.fromkeys(self.evaluate_splits, 1)
         if every:
@@ -119,7 +120,11 @@ class Train(TrainConfig, Runner):
                 validations = -(-optim.steps // every) + self.evaluate_first
             validated = min(number, self.validation_examples or number)
             batches = final * -(-number // rows) + validations * -(-validated // rows)
-            passes.append(Passes(batches, min(rows, number), length, False))
+            judged = judged_tokens(task, split)
+            rows = min(rows, number)
+            passes.append(Passes(batches, rows, length, False, asked=judged.asked))
+            if judged.further:  # such as one for each token that a model writes
+                passes.append(Passes(batches * judged.further, rows, length, False))
         return passes
 
     def run(self, work: Work) -> Iterator[Item]:

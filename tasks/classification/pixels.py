@@ -31,7 +31,7 @@ from lra.tasks.classification import images
 from lra.tasks.classification.gray import Encoding, GrayTask, rows_of
 from lra.tasks.classification.images import Hub, Images
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
-from lra.tasks.classification.scans import Scan, Shuffle, scan_order
+from lra.tasks.classification.scans import Scan, Shuffle, scan_orders
 from lra.tasks.data.batching import Draw, permutation, random_words
 from lra.tasks.data.published_data import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, path_identity
@@ -133,7 +133,8 @@ class Pixels(GrayTask):
         deviation: Divisor of level / 255 - mean, for scalars; null: that of the data set.
         black_is_padding: Whether black pixels have the padding id 0, as in the Long Range Arena
             code; for symbols.
-        scan: Order in which pixels are read: rows, columns, snake, hilbert or bit_reversal.
+        scan: Order in which pixels are read: rows, columns, snake, hilbert, bit_reversal or
+            rows_and_columns (two pixels in a token, with encoding=scalars).
         permuted: Whether one fixed permutation is applied to the pixels of every image.
         permutation: Which one: random or bit_reversal.
         permutation_seed: Seed of the random permutation of `permuted`.
@@ -179,9 +180,14 @@ class Pixels(GrayTask):
                 f"task.black_is_padding=false: got dataset={dataset}, "
                 f"black_is_padding={str(black_is_padding).lower()}; set task.colour=gray"
             )
-        whole = self.facts.side**2
-        if self.rgb and encoding is Encoding.scalars:
-            self.channels = 3
+        whole, pixels = self.facts.side**2, len(scan_orders(scan, self.facts.side))
+        if encoding is Encoding.scalars:
+            self.channels = pixels * (3 if self.rgb else 1)
+        elif pixels > 1:
+            raise ValueError(
+                f"task.scan={scan} puts two pixels into a token: got task.encoding={encoding}; set "
+                "task.encoding=scalars"
+            )
         elif self.rgb:
             whole *= 3
         if max_length is not None and not 1 <= max_length <= whole:
@@ -201,7 +207,6 @@ class Pixels(GrayTask):
                 "task.permutation=random, or task.permuted=true and task.permutation_seed=0"
             )
         self.scan, self.shuffle = scan, permutation
-        scan_order(scan, self.facts.side)  # refuses a curve that does not fit
         if not 0 < validation_fraction < 1:
             raise ValueError(
                 f"task.validation_fraction must lie in (0, 1): got {validation_fraction}"
@@ -217,8 +222,8 @@ class Pixels(GrayTask):
             black_is_padding=black_is_padding,
         )
         if self.rgb:
-            self.mean = RGB_MEAN if mean is None else mean
-            self.deviation = RGB_DEVIATION if deviation is None else deviation
+            self.mean = pixels * RGB_MEAN if mean is None else mean
+            self.deviation = pixels * RGB_DEVIATION if deviation is None else deviation
         self.permuted, self.permutation_seed = permuted, permutation_seed
         self.validation_fraction = validation_fraction
         self.max_length = whole if max_length is None else max_length
@@ -348,13 +353,13 @@ class Pixels(GrayTask):
     def _rows(self, pictures: np.ndarray, labels: np.ndarray) -> RaggedRows:
         """Return pictures [n, s, s, …] as stored sequences of pixels, in the order of the task."""
         rows = pictures.reshape(len(pictures), self.facts.side**2, -1)
-        return rows_of(rows[:, self.permutation()], labels)
+        return rows_of(np.concatenate([rows[:, o] for o in self.orders()], axis=2), labels)
 
-    def permutation(self) -> np.ndarray:
-        """Return the number of the pixel at each position."""
+    def orders(self) -> list[np.ndarray]:
+        """Return the number of the pixel at each position, for each pixel of a token."""
         if self.permuted and self.shuffle is Shuffle.random:
-            return permutation(Draw.split, self.permutation_seed, self.facts.side**2)
-        return scan_order(Scan.bit_reversal if self.permuted else self.scan, self.facts.side)
+            return [permutation(Draw.split, self.permutation_seed, self.facts.side**2)]
+        return scan_orders(Scan.bit_reversal if self.permuted else self.scan, self.facts.side)
 
     def _read_images(self) -> dict[str, Images]:
         """Return the images of train and test from the source."""
@@ -367,12 +372,12 @@ class Pixels(GrayTask):
 
     def levels(self, row: np.ndarray) -> np.ndarray:
         """Return the gray picture of a stored row, by rows; missing pixels are black."""
-        side, colours = self.facts.side, 3 if self.rgb else 1
-        flat, picture = np.zeros((2, side**2 * colours), np.uint8)
-        flat[: len(row)] = row
-        picture.reshape(side**2, colours)[self.permutation()] = flat.reshape(-1, colours)
-        pixels: np.ndarray = picture.reshape(side, side, colours)
-        return images.gray(pixels[None])[0] if self.rgb else pixels[..., 0]
+        side, colours, orders = self.facts.side, 3 if self.rgb else 1, self.orders()
+        picture = np.zeros((side**2, colours), np.uint8)
+        pixels = row.reshape(-1, len(orders) * colours)[:, :colours]  # by the first order
+        picture[orders[0][: len(pixels)]] = pixels
+        square: np.ndarray = picture.reshape(side, side, colours)
+        return images.gray(square[None])[0] if self.rgb else square[..., 0]
 
     def class_name(self, target: int) -> str:
         """Return the name of the class `target`."""

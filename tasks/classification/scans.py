@@ -8,7 +8,9 @@
 An entry is the position in the sequence. Snake and Hilbert's curve only step to neighbours. Bit
 reversal reads the pixels, numbered row by row, in the order of their reversed binary digits: for 8
 pixels 0 4 2 6 1 5 3 7. If their number is no power of two, the next one is reversed, and numbers
-without a pixel are left out, as in S4 (arXiv:2111.00396).
+without a pixel are left out, as in S4 (arXiv:2111.00396). `rows_and_columns` reads two pixels at
+once: the channels of a token are those of the next pixel by rows, and of the next one by columns,
+as with the option `transpose` of S4's code.
 """
 
 from enum import StrEnum, auto
@@ -25,6 +27,8 @@ class Scan(StrEnum):
     snake = auto()
     hilbert = auto()
     bit_reversal = auto()
+    rows_and_columns = auto()
+    """Both orders at once, as channels of one token."""
 
 
 class Shuffle(StrEnum):
@@ -36,8 +40,16 @@ class Shuffle(StrEnum):
     """Fixed; see `Scan.bit_reversal`."""
 
 
+def scan_orders(scan: Scan, side: int) -> list[Int[np.ndarray, " p"]]:
+    """Return the order of the pixels of a token: one, or those of `rows_and_columns`."""
+    both = [Scan.rows, Scan.columns] if scan is Scan.rows_and_columns else [scan]
+    return [scan_order(each, side) for each in both]
+
+
 def scan_order(scan: Scan, side: int) -> Int[np.ndarray, " p"]:
     """Return the number of the pixel, counted row by row, at each position of the sequence.
+
+    For `rows_and_columns`, it is the order of the first pixel of each token.
 
     Raises:
         ValueError: Hilbert's curve does not fill a square of this side.

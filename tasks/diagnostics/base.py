@@ -16,22 +16,22 @@ the run and the number of the batch decide; a row may then equal one of another 
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum, auto
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, Self, TypeAlias
+from typing import ClassVar, Self
 
 import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.tasks.data.batching import Draw, check_ranks, collate, random_words
-from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import RaggedRows
 from lra.tasks.data.stored_task import GENERATED, identity_of
-from lra.tasks.data.tokens import next_tokens, tally
+from lra.tasks.data.tokens import next_tokens
+from lra.tasks.diagnostics.asked_rows import AskedRows
 from lra.tasks.diagnostics.draws import (
     NOT_ASKED as NOT_ASKED,  # noqa: PLC0414  # handed on
     Rows as Rows,  # noqa: PLC0414
@@ -41,18 +41,17 @@ from lra.tasks.diagnostics.draws import (
     rows_at_once,
     rows_of_lengths,
 )
-from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
+from lra.tasks.task import SPLITS, Batch, Kind, TaskSpec
 from lra.tasks.tensors import Tensor, torch
 
 ROOM = 4
 """Splits share no rows if there are at least this many times as many different rows as wanted."""
 EPOCH = 10_000
 """Training rows of an epoch if each batch has new ones. As many are stored for the baselines."""
+COUNTED = 64
+"""Rows whose questions are counted, to forecast the time of a run."""
 CHANCE_BITS = 20
 """Two splits share no rows by chance if that has a probability below 2 to the power of this."""
-
-Guess: TypeAlias = Callable[[np.ndarray], np.ndarray]
-"""Maps tokens [n, l] to answers that broadcast against them."""
 
 
 class Loss(StrEnum):
@@ -65,7 +64,7 @@ class Loss(StrEnum):
 
 
 @dataclass(kw_only=True, eq=False)
-class DiagnosticTask(RowsTask):
+class DiagnosticTask(AskedRows):
     """A base class of generated tasks; a subclass adds its options as fields, and draws rows.
 
     The `__post_init__` of a subclass calls `generated_as`. A subclass whose length follows from
@@ -221,10 +220,6 @@ class DiagnosticTask(RowsTask):
     def different_rows(self, length: int) -> float:
         """Return a lower bound of the binary logarithm of the number of different rows."""
 
-    @abstractmethod
-    def token_text(self, token: int) -> str:
-        """Return a token as text for people."""
-
     def allowed_length(self, length: int) -> int:
         """Return the next length, from `length` on, of which there are rows."""
         return -(-length // self.multiple) * self.multiple
@@ -232,6 +227,10 @@ class DiagnosticTask(RowsTask):
     def row_size(self, length: int) -> int:
         """Return the number of tokens of a row of `length`, if the option counts only some."""
         return length
+
+    def longest_row(self, split: str) -> int:
+        """Return the number of tokens of the longest row of a split."""
+        return max(map(self.row_size, self.lengths_of(split)))
 
     @property
     def chance(self) -> float:
@@ -408,6 +407,22 @@ class DiagnosticTask(RowsTask):
         for part in parts:
             yield self, part, self.sizes.get(split, EPOCH) // len(parts)
 
+    def questions(self, split: str) -> tuple[float, int] | None:
+        """Return the mean and the largest number of questions of some rows like those of a split.
+
+        None: training asks for all tokens.
+        """
+        if split == "train" and self.loss is Loss.all:
+            return None
+        most, total, rows = 0, 0.0, 0
+        for task, lengths, size in self._parts(split):
+            few = min(COUNTED, task._rows_at_once(lengths))
+            answers = task._draw(split, lengths, Draw.sample, 0, few).answers
+            asked = (answers != NOT_ASKED).sum(1)
+            most, total = max(most, int(asked.max())), total + size * float(asked.mean())
+            rows += size
+        return total / rows, most
+
     def _rows_at_once(self, lengths: list[int]) -> int:
         """Return how many rows of these lengths are in memory together."""
         return rows_at_once(max(max(self.words(n), self.row_size(n)) for n in lengths))
@@ -491,107 +506,6 @@ class DiagnosticTask(RowsTask):
         predicts_all = split == "train" and self.loss is Loss.all
         return map(next_tokens, batches) if predicts_all else batches
 
-    def visible_batch(self, batch: Batch, seed: int) -> Batch:
-        """Return tokens [b, 1, l], answers [b, l] as targets, and weight 1 at questions."""
-        del seed
-        answers = batch.tokens[:, 1] + NOT_ASKED
-        return batch._replace(
-            tokens=batch.tokens[:, :1],
-            target=answers.clamp(min=0),
-            weight=(answers >= self.shift).float(),
-            keep=None if batch.keep is None else batch.keep[:, :1],
-        )
-
-    def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
-        """Sum the losses and hits over the questions; an example is a row."""
-        by_class = not self.spec.scores.isdisjoint(("macro_accuracy", "mcc"))
-        return tally(nll, hit, batch, {}, groups=self.groups(batch), by_class=by_class)
-
     def examples(self, split: str) -> int:
         """Return the number of examples of a split; of new ones, those of an epoch."""
         return EPOCH if split == "train" and self.fresh else super().examples(split)
-
-    def rows(self, split: str, first: int = 0, last: int | None = None) -> Rows:
-        """Return the rows `first` to `last` - 1 of a prepared split; all of them by default."""
-        data = self.split(split)
-        # Two sequences of one length are an example.
-        bounds = data.offsets[::2][first : None if last is None else last + 1]
-        lengths, flat = np.diff(bounds) // 2, data.tokens[bounds[0] : bounds[-1]]
-        width = int(lengths.max(initial=0))
-        if not self.shift:
-            both = flat.reshape(len(lengths), 2, width).astype(np.int64)
-            return Rows(both[:, 0], both[:, 1] + NOT_ASKED)
-        both = np.zeros((len(lengths), 2, width), np.int64)
-        real = np.arange(width) < lengths[:, None, None]
-        both[np.broadcast_to(real, both.shape)] = flat
-        return Rows(both[:, 0], both[:, 1] + NOT_ASKED, lengths)
-
-    def blocks(self, split: str) -> Iterator[Rows]:
-        """Yield the rows of a prepared split in blocks that fit into memory."""
-        step = rows_at_once(max(map(self.row_size, self.lengths_of(split))))
-        stored = len(self.split(split).targets)
-        for first in range(0, stored, step):
-            yield self.rows(split, first, first + step)
-
-    def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines, fitted on train, that read at most the token of the question."""
-        guess, best = self.habits()
-        return [
-            self.baseline(
-                "majority",
-                split,
-                lambda tokens: np.full_like(tokens, guess),
-                f"This baseline always answers {self.token_text(guess)}, the most frequent answer "
-                "in training. A model with this score has learnt nothing.",
-            ),
-            self.baseline(
-                "last_token",
-                split,
-                lambda tokens: best[tokens],
-                "This baseline reads only the token of the question, and gives its most frequent "
-                "answer in training. A model with this score remembers nothing.",
-            ),
-        ]
-
-    def habits(self) -> tuple[int, Int[np.ndarray, " v"]]:
-        """Return the most frequent answer in train, and the most frequent answer to each token.
-
-        If two answers are equally frequent, the smaller one is returned.
-        """
-        pair_codes, pair_counts = [], []
-        for tokens, answers, _ in self.blocks("train"):
-            scored = answers != NOT_ASKED
-            pairs = tokens[scored] * self.vocabulary + answers[scored]
-            codes_of_block, counts_of_block = np.unique(pairs, return_counts=True)
-            pair_codes.append(codes_of_block)
-            pair_counts.append(counts_of_block)
-        codes, index = np.unique(np.concatenate(pair_codes), return_inverse=True)
-        counts = np.bincount(index, weights=np.concatenate(pair_counts))
-        token, answer = np.divmod(codes, self.vocabulary)
-        guess = int(np.bincount(answer, weights=counts).argmax())
-        best = np.full(self.vocabulary, guess)
-        # The last assignment to a token wins, so its most frequent answer comes last.
-        order = np.lexsort((-answer, counts, token))
-        best[token[order]] = answer[order]
-        return guess, best
-
-    def baseline(self, name: str, split: str, guess: Guess, sentence: str) -> Baseline:
-        """Return the baseline that answers `guess(tokens)`; only questions count."""
-        correct = total = 0
-        for tokens, answers, _ in self.blocks(split):
-            scored = answers != NOT_ASKED
-            correct += int((guess(tokens) == answers)[scored].sum())
-            total += int(scored.sum())
-        return Baseline(name=name, accuracy=correct / total, outcomes=None, sentence=sentence)
-
-    def describe(self, split: str, index: int) -> str:
-        """Return a row as two lines of text: the tokens, and each answer below its question."""
-        row, stored_answers = self.split(split).rows(np.array([index]))
-        answers = (stored_answers.astype(np.int64) + NOT_ASKED).tolist()
-        above = [self.token_text(token) for token in row.tolist()]
-        below = ["." if answer == NOT_ASKED else self.token_text(answer) for answer in answers]
-        widths = [max(len(a), len(b)) for a, b in zip(above, below, strict=True)]
-        return "\n".join(
-            " ".join(word.rjust(width) for word, width in zip(line, widths, strict=True))
-            for line in (above, below)
-        )

@@ -26,8 +26,9 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
-from lra.tasks.diagnostics.base import NOT_ASKED, Guess, Rows, below
-from lra.tasks.diagnostics.derived_length import DerivedLengthTask
+from lra.tasks.diagnostics.asked_rows import Guess
+from lra.tasks.diagnostics.base import NOT_ASKED, Rows, below
+from lra.tasks.diagnostics.context_rows import ContextTask
 from lra.tasks.diagnostics.draws import random_orders
 from lra.tasks.diagnostics.spelling import (
     by_word,
@@ -43,7 +44,7 @@ from lra.tasks.tensors import Tensor, torch
 
 @by_name
 @dataclass(kw_only=True, eq=False)
-class Hops(DerivedLengthTask):
+class Hops(ContextTask):
     """Follow a ring of words for several steps."""
 
     name: ClassVar[str] = "hops"
@@ -64,7 +65,8 @@ class Hops(DerivedLengthTask):
     def __post_init__(self) -> None:
         """Check the options."""
         longest, self.asked = self.most_tokens, min(self.questions, self.nodes)
-        self.length = 1 + 2 * self.nodes * longest + 2 * self.asked * (1 + longest)
+        edges = 2 * self.nodes * longest
+        self.length = 1 + self.reads * edges + 2 * self.asked * (1 + longest)
         self.first_mark = 2 * self.symbols
         self.generated_as(
             vocabulary=self.first_mark + self.hops + 2,
@@ -121,6 +123,10 @@ class Hops(DerivedLengthTask):
             np.hstack(pieces), np.hstack(real), answers, spelling=self.spelling, length=length
         )
 
+    def border(self, tokens: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
+        """Return the position of the first question."""
+        return ((tokens >= self.first_mark) & (tokens < self.first_mark + self.hops)).argmax(1)
+
     def different_rows(self, length: int) -> float:
         """Return a lower bound for rings of three words, of any size."""
         del length
@@ -169,7 +175,7 @@ class Hops(DerivedLengthTask):
             """Return the next word where it is the answer, which then follows in the row."""
             ends = (tokens >= self.symbols) & (tokens < self.first_mark)
             is_step = (tokens >= self.first_mark) & (tokens < self.first_mark + self.hops)
-            size = (ends & (is_step.cumsum(1) == 0)).sum(1, keepdims=True) // 2
+            size = (ends & (is_step.cumsum(1) == 0)).sum(1, keepdims=True) // (2 * self.reads)
             once = (self._steps(tokens) - 1) % size == 0
             return np.where(once, np.roll(tokens, -1, axis=1), NOT_ASKED)
 

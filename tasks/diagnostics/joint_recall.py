@@ -28,7 +28,7 @@ from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
 from lra.tasks.diagnostics.base import NOT_ASKED, Rows, below
-from lra.tasks.diagnostics.derived_length import DerivedLengthTask
+from lra.tasks.diagnostics.context_rows import ContextTask
 from lra.tasks.diagnostics.draws import random_orders
 from lra.tasks.task import Baseline, Batch
 from lra.tasks.tensors import Tensor
@@ -46,7 +46,7 @@ FLOORS = {
 
 @by_name
 @dataclass(kw_only=True, eq=False)
-class JointRecall(DerivedLengthTask):
+class JointRecall(ContextTask):
     """Recall the value that a key has in a context."""
 
     name: ClassVar[str] = "joint_recall"
@@ -70,7 +70,7 @@ class JointRecall(DerivedLengthTask):
                 raise ValueError(
                     f"task.least_{kind} must be at most task.{kind}={most}: got {least}"
                 )
-        self.length = 2 * self.contexts * (1 + 2 * self.keys) + 2
+        self.length = (1 + self.reads) * self.contexts * (1 + 2 * self.keys) + 2
         self.first_key = FIRST_VALUE + self.values
         self.first_context = self.first_key + self.keys
         self.generated_as(
@@ -112,6 +112,10 @@ class JointRecall(DerivedLengthTask):
         tokens[np.arange(number), 1 + contexts * (1 + 2 * keys)] = BORDER
         return Rows(tokens, answers, 2 + 2 * contexts * (1 + 2 * keys))
 
+    def border(self, tokens: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
+        """Return the position of the border between both lists."""
+        return (tokens == BORDER).argmax(1)
+
     def different_rows(self, length: int) -> float:
         """Return the binary logarithm of the number of different rows of the smallest size."""
         del length
@@ -128,9 +132,9 @@ class JointRecall(DerivedLengthTask):
     def groups(self, batch: Batch) -> Mapping[str, Int[Tensor, "b l"]]:
         """Return `contexts` and `keys`: how many the row has."""
         tokens = batch.tokens[:, 0] - 1
-        contexts = (tokens >= self.first_context).sum(1, keepdim=True) // 2
+        contexts = (tokens >= self.first_context).sum(1, keepdim=True) // (1 + self.reads)
         pairs = ((tokens >= self.first_key) & (tokens < self.first_context)).sum(1, keepdim=True)
-        keys = pairs // (2 * contexts)
+        keys = pairs // ((1 + self.reads) * contexts)
         return {"contexts": contexts.expand_as(tokens), "keys": keys.expand_as(tokens)}
 
     def baselines(self, split: str) -> list[Baseline]:

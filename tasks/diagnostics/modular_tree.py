@@ -9,22 +9,26 @@ rest. The context gives nothing but the question: a model must know the tables o
 apply them from the leaves to the root. Each operator and mark has two ids; a row has a random one.
 
 The paper uses `modulus` 23 and `operators` 10, 13 or 16, and its loss counts all tokens
-(`loss=all`). Its code also has division, which is missing here. Zero is the most frequent answer,
-because a product with a zero is zero: at modulus 23 and 10 operators, 7.0 % of the answers.
+(`loss=all`). Its code also has division (`division=true`): an expression that divides by zero is
+drawn again, with as many operators. Zero is the most frequent answer, because a product with a zero
+is zero: at modulus 23 and 10 operators without division, 7.0 % of the answers.
 
 This task shows how deep a computation is within one pass through a model. It cannot show a memory
 of the context, because the questions are short.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
+from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import NOT_ASKED, Rows, below
 from lra.tasks.diagnostics.derived_length import DerivedLengthTask
 from lra.tasks.task import Baseline, Batch
@@ -32,7 +36,11 @@ from lra.tasks.tensors import Tensor
 
 FORMS = 2
 """Number of ids of each operator and of each mark."""
-SIGNS = "+-*"
+SIGNS, DIVISION = "+-*", "/"
+UNDEFINED = -1
+"""The value of an expression that divides by zero."""
+LEAST_DEFINED = 0.01
+"""Fewer defined expressions than about this fraction are refused: drawing takes too long."""
 MARK = "'"
 """What stands in front of the second form of an operator or mark in texts."""
 
@@ -40,25 +48,47 @@ MARK = "'"
 @by_name
 @dataclass(kw_only=True, eq=False)
 class ModularTree(DerivedLengthTask):
-    """Evaluate an expression of sums, differences and products modulo a number."""
+    """Evaluate an expression of sums, differences, products (and quotients) modulo a number."""
 
     name: ClassVar[str] = "modular_tree"
+    later: ClassVar[frozenset[str]] = frozenset({"division"})
 
     modulus: int = 5
     """Numbers are 0 to `modulus` - 1."""
     operators: int = 4
     """Most operators of an expression in training; each test expression has as many."""
+    division: bool = False
+    """Whether there are quotients, too; `modulus` must then be a prime."""
 
     def __post_init__(self) -> None:
         """Check the options."""
+        self.signs = SIGNS + DIVISION * self.division
         self.length = 2 * self.operators + 4
-        self.first_mark = self.modulus + FORMS * len(SIGNS)
+        self.first_mark = self.modulus + FORMS * len(self.signs)
         self.generated_as(
             vocabulary=self.first_mark + FORMS * (1 + 2 * self.operators),
             difficulty=f"{self.operators} operators modulo {self.modulus}",
         )
         if self.modulus < 2:
             raise ValueError(f"task.modulus must be at least 2: got {self.modulus}")
+        if self.division:
+            self._check_division()
+
+    def _check_division(self) -> None:
+        """Raise ValueError if quotients are not unique, or nearly all expressions undefined."""
+        factors = (n for n in range(2, math.isqrt(self.modulus) + 1) if self.modulus % n == 0)
+        if factor := next(factors, None):
+            raise ValueError(
+                f"task.division=true needs a prime task.modulus, because modulo {self.modulus} no "
+                f"number can be divided by {factor}: got {self.modulus}; choose for example 23"
+            )
+        # A quarter of the operators divides, by zero with a probability of up to 2 / modulus.
+        if (1 - 0.5 / self.modulus) ** self.operators < LEAST_DEFINED:
+            raise ValueError(
+                f"nearly every expression of {self.operators} operators modulo {self.modulus} "
+                f"divides by zero: got task.operators={self.operators}, task.modulus="
+                f"{self.modulus}; lower task.operators, or raise task.modulus"
+            )
 
     def words(self, length: int) -> int:
         """Return the number of random words for a row: one for each token, one for its size."""
@@ -73,7 +103,16 @@ class ModularTree(DerivedLengthTask):
         count = np.full(len(words), self.operators)
         if split != "test":
             count = 1 + below(words[:, 0], self.operators)
-        content = expressions(words[:, 1:-3], count, self.modulus)
+        content = expressions(words[:, 1:-3], count, self.modulus, len(self.signs))
+        answer = values(content, self.modulus)
+        for attempt in itertools.count():
+            again = np.flatnonzero(answer == UNDEFINED)
+            if not len(again):
+                break
+            seeds = ((int(word) << 20) + attempt for word in words[again, 0])
+            drawn = [random_words(Draw.redrawn, seed, content.shape[1]) for seed in seeds]
+            fresh = expressions(np.stack(drawn), count[again], self.modulus, len(self.signs))
+            content[again], answer[again] = fresh, values(fresh, self.modulus)
         forms = below(words[:, -3:], FORMS)
         tokens, answers = np.zeros((2, len(words), length), np.int64)
         rows, end = np.arange(len(words)), 2 * count + 3
@@ -82,7 +121,7 @@ class ModularTree(DerivedLengthTask):
         tokens[:, 2:-1] = content
         tokens[rows, end] = self.first_mark + FORMS * (self.operators + count) + forms[:, 2]
         answers[:] = NOT_ASKED
-        answers[rows, end] = values(content, self.modulus)
+        answers[rows, end] = answer
         return Rows(tokens, answers, end + 1)
 
     def different_rows(self, length: int) -> float:
@@ -96,7 +135,7 @@ class ModularTree(DerivedLengthTask):
             return str(token)
         kind, form = divmod(token - self.modulus, FORMS)
         sizes = range(1, self.operators + 1)
-        names = [*SIGNS, "begin", *(f"len{n}" for n in sizes), *(f"?{n}" for n in sizes)]
+        names = [*self.signs, "begin", *(f"len{n}" for n in sizes), *(f"?{n}" for n in sizes)]
         return f"{MARK * form}{names[kind]}"
 
     def groups(self, batch: Batch) -> Mapping[str, Int[Tensor, "b l"]]:
@@ -126,18 +165,22 @@ class ModularTree(DerivedLengthTask):
 
 
 def expressions(
-    words: UInt64[np.ndarray, "n p"], operators: Int[np.ndarray, " n"], modulus: int
+    words: UInt64[np.ndarray, "n p"],
+    operators: Int[np.ndarray, " n"],
+    modulus: int,
+    signs: int = len(SIGNS),
 ) -> Int[np.ndarray, "n p"]:
     """Return random expressions of `operators` operators, and 0 behind them.
 
-    Each random word decides one token. Numbers are themselves, the forms of operators follow them.
+    Each random word decides one token. Numbers are themselves, and the forms of the first `signs`
+    operators follow them.
     """
     number, places = words.shape
     tokens, rows = np.zeros((number, places), np.int64), np.arange(number)
     # The sizes of the parts that are still to be written; the last one comes next.
     sizes, depth = np.zeros((number, places), np.int64), np.ones(number, np.int64)
     sizes[:, 0] = operators
-    kinds = FORMS * len(SIGNS)
+    kinds = FORMS * signs
     for place in range(places):
         word, size = words[:, place], np.where(depth > 0, sizes[rows, depth - 1], 0)
         inner = size > 0
@@ -151,8 +194,11 @@ def expressions(
 
 
 def values(tokens: Int[np.ndarray, "n p"], modulus: int) -> Int[np.ndarray, " n"]:
-    """Return the values of expressions, read from the end, whatever numbers follow them."""
-    rows = np.arange(len(tokens))
+    """Return the values of expressions, read from the end, whatever numbers follow them.
+
+    The value is `UNDEFINED` if an expression divides by zero.
+    """
+    rows, undefined = np.arange(len(tokens)), np.zeros(len(tokens), bool)
     # A stack of values; the last one is the part that begins at this place.
     stack, depth = np.zeros_like(tokens), np.zeros(len(tokens), np.int64)
     for place in reversed(range(tokens.shape[1])):
@@ -160,7 +206,16 @@ def values(tokens: Int[np.ndarray, "n p"], modulus: int) -> Int[np.ndarray, " n"
         left, right = stack[rows, depth - 1], stack[rows, depth - 2]
         sign = (token - modulus) // FORMS
         found = np.select([sign < 0, sign == 0, sign == 1], [token, left + right, left - right])
-        found = np.where(sign == 2, left * right, found) % modulus
+        if (sign == len(SIGNS)).any():
+            undefined |= (sign == len(SIGNS)) & (right == 0)
+            right = np.where(sign == len(SIGNS), inverses(modulus)[right], right)
+        found = np.where(sign >= 2, left * right, found) % modulus
         depth = np.where(sign < 0, depth + 1, depth - 1)
         stack[rows, depth - 1] = found
-    return stack[rows, depth - 1]
+    return np.where(undefined, UNDEFINED, stack[rows, depth - 1])
+
+
+@cache
+def inverses(prime: int) -> Int[np.ndarray, " p"]:
+    """Return 1 divided by each number below a prime, modulo this prime; for 0, any number."""
+    return np.array([pow(number, prime - 2, prime) for number in range(prime)])

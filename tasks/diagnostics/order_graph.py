@@ -29,7 +29,7 @@ from jaxtyping import Bool, Int, UInt64
 
 from lra.conf.choices import by_name
 from lra.tasks.diagnostics.base import Rows, below
-from lra.tasks.diagnostics.derived_length import DerivedLengthTask
+from lra.tasks.diagnostics.context_rows import ContextTask
 from lra.tasks.diagnostics.draws import unit
 from lra.tasks.diagnostics.spelling import (
     different_words,
@@ -51,7 +51,7 @@ Word: TypeAlias = tuple[int, ...]
 
 @by_name
 @dataclass(kw_only=True, eq=False)
-class OrderGraph(DerivedLengthTask):
+class OrderGraph(ContextTask):
     """Write all nodes above a node, parents first."""
 
     name: ClassVar[str] = "order_graph"
@@ -73,7 +73,7 @@ class OrderGraph(DerivedLengthTask):
         """Check the options."""
         longest, self.first_mark = self.most_tokens, 2 * self.symbols
         edges = sum(min(MOST_PARENTS, earlier) for earlier in range(1, self.nodes))
-        self.length = (2 * edges + self.nodes + 1) * longest + 4
+        self.length = (2 * self.reads * edges + self.nodes + 1) * longest + 4
         self.generated_as(
             vocabulary=self.first_mark + 4,
             difficulty=f"{self.nodes} nodes"
@@ -135,6 +135,10 @@ class OrderGraph(DerivedLengthTask):
         return rows_of_words(
             np.hstack(pieces), np.hstack(real), answers, spelling=self.spelling, length=length
         )
+
+    def border(self, tokens: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
+        """Return the position of the mark before the question."""
+        return (tokens == self.first_mark + QUESTION).argmax(1)
 
     def different_rows(self, length: int) -> float:
         """Return a lower bound: the names of the nodes of the largest graphs."""
@@ -199,8 +203,9 @@ class OrderGraph(DerivedLengthTask):
         for tokens, _, _ in self.blocks(split):
             for row in tokens.tolist():
                 ends, node = self.graph_of(row)
-                direct = [p for p, c in zip(ends[::2], ends[1::2], strict=True) if c == node]
-                for number, said in enumerate(([*direct, node], dict.fromkeys(ends))):
+                direct = (p for p, c in zip(ends[::2], ends[1::2], strict=True) if c == node)
+                answers = [*dict.fromkeys(direct), node], dict.fromkeys(ends)
+                for number, said in enumerate(answers):
                     sums[number] += judge_answer(ends, node, [*said, end], end)
             total += len(tokens)
         sentences = {

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lra.models.backbone.model import Backbone, TaskFacts
+from lra.models.compression.int8 import codes_of
 from lra.models.compression.storage import read_state, write_state
 from lra.models.contract.counting import count_operations
 from lra.runners.isolation.progress import phase, phase_prefix
@@ -165,13 +166,7 @@ def plain_state(model: Backbone) -> dict[str, Tensor]:
 
 
 def numbers_of(model: Backbone) -> tuple[int, int]:
-    """Return the number of parameters, and how many are not 0; all 8-bit ones count."""
-    tensors = [*model.parameters()]
-    zeros = sum(
-        int((value == 0).sum())
-        for value in tensors
-        # An 8-bit weight is a tensor of several tensors, which has this method.
-        if not hasattr(value, "__tensor_flatten__") and value.is_floating_point()
-    )
+    """Return the number of parameters, and how many are not 0; an 8-bit one is 0 if its code is."""
+    tensors = [codes_of(value) for value in model.parameters()]
     total = sum(value.numel() for value in tensors)
-    return total, total - zeros
+    return total, sum(int(value.count_nonzero()) for value in tensors)

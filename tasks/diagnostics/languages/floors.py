@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import numpy as np
 from jaxtyping import Int
 
-from lra.tasks.diagnostics.base import NOT_ASKED, Guess, Rows
+from lra.tasks.diagnostics.asked_rows import Guess
+from lra.tasks.diagnostics.base import NOT_ASKED, Rows
 from lra.tasks.diagnostics.languages.context_free import END
 from lra.tasks.diagnostics.languages.strings import SORTED
 

@@ -315,3 +315,32 @@ def test_a_count_that_takes_too_long_ends_in_the_middle_of_a_pass() -> None:
         begun.of(run, passes)
     begun.until = float("inf")
     assert begun.of(run, passes) == costs.of(run, passes)
+
+
+def passes_of(*words: str):
+    item = build(entries([*words, "optim.steps=50"]), elsewhere=True).planned[0]
+    return item.run, item.run.runner.passes(CellWork.planned(item.run, item.cell.columns))
+
+
+def test_only_judged_tokens_reach_the_output_layer() -> None:
+    run, (step, *evaluations) = passes_of("task=mqar", "model=linear")
+    assert {part.asked for part in (step, *evaluations)} == {4.0}
+    less, more = (Costs().of(run, p).work.products for p in (step, step._replace(asked=None)))
+    # Forward, and backward for both factors: a multiply-add is two operations.
+    saved = 3 * 2 * step.rows * (64 - 4) * run.backbone.width * run.task.spec.classes
+    assert more - less == pytest.approx(saved, rel=0.01)
+    _, (step, *evaluations) = passes_of("task=mqar", "task.loss=all", "model=linear")
+    assert step.asked is None
+    assert evaluations[0].asked == 4
+    _, (step, *_) = passes_of("task=enwik8", "model=linear")
+    assert step.asked is None
+    rows = "[{length: 64, pairs: 4, examples: 300}, {length: 128, pairs: 8, examples: 100}]"
+    _, (step, *_) = passes_of("task=mqar", f"task.segments={rows}", "model=linear")
+    assert step.asked == 5
+
+
+@pytest.mark.parametrize(("task", "further"), [("automata", 1), ("order_graph", 13)])
+def test_tasks_with_several_answers_need_further_passes(task: str, further: int) -> None:
+    _, (step, judged, again, *_) = passes_of(f"task={task}", "model=linear")
+    assert step.step
+    assert again == judged._replace(times=judged.times * further, asked=None)

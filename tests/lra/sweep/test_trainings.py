@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from lra.cli import main
 from lra.runners.store import read_rows
 
@@ -72,6 +74,31 @@ def test_a_training_serves_every_runner_and_is_made_again_where_its_weights_are_
     assert len(file.read_bytes()) == len(trained)
     assert len(cells(tmp_path)["train"]) == 1
     assert len(cells(tmp_path)["span"]) == 2
+
+
+UNFIT = {
+    "recall": ("task=induction", "needs a long text, but task=induction has none"),
+    "context": ("task=listops", "needs a long text, but task=listops has none"),
+    "needles": ("task=text8", "task=text8 cannot spell needles"),
+    "index_recall": ("task=text8", "no layer of this model has an index: choose model=indexed"),
+}
+
+
+@pytest.mark.parametrize("runner", UNFIT)
+def test_what_a_runner_refuses_is_not_trained_for(tmp_path: Path, capsys, runner: str) -> None:
+    task, reason = UNFIT[runner]
+    few = ["task.source=sample"] if task in ("task=text8", "task=listops") else ["task.length=12"]
+    words = ["runner=" + runner, task, *few, "model=linear", *TINY[4:], f"results={tmp_path}"]
+    assert main(["run", *words, "runner.dry_run=true"]) == 0
+    listed = capsys.readouterr().out
+    assert reason in listed
+    assert "train linear" not in listed
+    main(["run", *words])
+    capsys.readouterr()
+    rows = read_rows(tmp_path)
+    assert [*rows["runner"]] == [runner]
+    assert [*rows["status"]] == ["unsupported"]
+    assert reason in rows["reason"].iloc[0]
 
 
 def test_every_shard_has_the_training_that_it_needs(tmp_path: Path, capsys) -> None:

@@ -8,8 +8,15 @@ import torch
 from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
 from lra.models.backbone.model import Backbone
 from lra.models.compression import int8
-from lra.models.compression.int8 import Int8Form, check_integer_product, quantise
+from lra.models.compression.int8 import (
+    Int8Form,
+    check_integer_product,
+    codes_of,
+    pruned_codes,
+    quantise,
+)
 from lra.models.compression.linear_maps import linear_maps
+from lra.models.compression.storage import read_state, write_state
 from lra.models.families.linear import LinearAttention
 from lra.models.families.lstm import LSTM
 from lra.models.mixer import Unsupported
@@ -47,3 +54,34 @@ def test_what_cannot_run_says_why(monkeypatch):
     monkeypatch.setattr(int8, "integer_product", lambda a, b: (a.int() @ b.int()).clamp(max=99))
     with pytest.raises(Unsupported, match="a wrong product"):
         quantise(model_of(LinearAttention), Int8Form.dynamic, CPU)
+
+
+def test_the_smallest_codes_become_zeros_and_minus_128_is_the_largest():
+    codes = torch.tensor([[-128, 3, -2], [2, 0, 127]], dtype=torch.int8)
+    assert pruned_codes(codes, 0.5).tolist() == [[-128, 3, 0], [0, 0, 127]]
+    assert pruned_codes(codes, 0.34).tolist() == [[-128, 3, 0], [2, 0, 127]]
+    assert pruned_codes(codes, 0.0).equal(codes)
+    assert codes_of(codes) is codes
+    with pytest.raises(ValueError, match=r"at least 0 and below 1: got 1\.0"):
+        pruned_codes(codes, 1.0)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
+def test_a_file_of_codes_without_zeros_comes_back(tmp_path, share):
+    codes = torch.randint(-128, 128, (64, 64), generator=torch.Generator().manual_seed(0))
+    state = {
+        "q": pruned_codes(codes.to(torch.int8), share),
+        "scale": torch.rand(64, 1),
+        "w": torch.zeros(32),
+        "u": torch.ones(3),
+    }
+    dense = write_state(state, tmp_path / "dense")
+    sparse = write_state(state, tmp_path / "sparse", sparse=True)
+    zeros = int((state["q"] == 0).sum())
+    saved = (zeros - 4096 / 8 if zeros > 4096 / 8 else 0) + 4 * 32 - 4
+    assert dense - sparse == pytest.approx(saved, abs=220)  # names of tensors, and shapes
+    for name in ("dense", "sparse"):
+        restored = read_state(tmp_path / name)
+        assert restored.keys() == state.keys()
+        assert all(restored[key].equal(value) for key, value in state.items())
+        assert restored["q"].dtype == torch.int8

@@ -43,7 +43,8 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"buckets": 0}, "buckets must be at least 1"),
     ],
     Compress: [
-        ({"method": CompressionMethod.int8, "amounts": [0.5]}, "amounts"),
+        ({"method": CompressionMethod.unshare, "amounts": [0.5]}, "amounts"),
+        ({"method": CompressionMethod.int8, "amounts": [1.0]}, "choose a smaller fraction"),
         ({"method": CompressionMethod.int8, "steps": 5}, "steps"),
         ({"scope": Scope.layer}, "scope"),
         ({"gradual": True, "method": CompressionMethod.magnitude}, "gradual"),

@@ -140,12 +140,34 @@ def test_pixels_come_in_the_order_of_the_scan(scan):
     assert scanned.describe("test", 3) == plain.describe("test", 3)
 
 
+@pytest.mark.parametrize("colour", Colour)
+def test_rows_and_columns_are_channels_of_one_token(archive, colour):
+    options = {"colour": colour, "encoding": Encoding.scalars}
+    both, *alone = (
+        read(archive, **options, scan=scan)
+        for scan in (Scan.rows_and_columns, Scan.rows, Scan.columns)
+    )
+    channels = 3 if colour is Colour.rgb else 1
+    assert (both.spec.channels, both.spec.max_length) == (2 * channels, 1024)
+    assert "scan=rows_and_columns" in both.spec.source
+    ours, *theirs = (next(t.batches("test", batch_size=10, seed=0)) for t in (both, *alone))
+    wanted = torch.cat([b.tokens.reshape(10, 1, 1024, channels) for b in theirs], dim=-1)
+    assert torch.equal(ours.tokens, wanted)
+    assert both.describe("test", 3) == alone[0].describe("test", 3)
+    cut = read(archive, **options, scan=Scan.rows_and_columns, max_length=33)
+    (batch,) = cut.batches("test", batch_size=10, seed=0)
+    assert torch.equal(batch.tokens, wanted[:, :, :33])
+    assert not both.shows_whole_pictures
+    assert [b.name for b in both.baselines("test")] == [b.name for b in alone[1].baselines("test")]
+
+
 def test_the_permutation_of_permuted_mnist_may_be_bit_reversal():
     options = {"source": PixelSource.sample, "dataset": Dataset.mnist}
     permuted = Pixels(**options, permuted=True, permutation=Shuffle.bit_reversal)
     assert permuted.spec.name == "permuted_mnist"
     assert permuted.spec.source == "sample (synthetic), permutation=bit_reversal"
-    assert permuted.permutation().tolist() == scan_order(Scan.bit_reversal, 28).tolist()
+    (order,) = permuted.orders()
+    assert order.tolist() == scan_order(Scan.bit_reversal, 28).tolist()
     random = Pixels(**options, permuted=True)
     assert random.spec.source == "sample (synthetic)"  # as in rows of earlier versions
     assert random.folder != permuted.folder
@@ -172,6 +194,7 @@ def test_gray_pictures_have_no_colours(archive, tmp_path):
             {"permuted": True, "permutation": Shuffle.bit_reversal, "permutation_seed": 3},
             "got permuted=true, permutation_seed=3",
         ),
+        ({"scan": Scan.rows_and_columns}, r"two pixels into a token: got task\.encoding=symbols"),
         ({"dataset": Dataset.mnist, "scan": Scan.hilbert}, "a power of two: got 28 pixels"),
     ],
 )

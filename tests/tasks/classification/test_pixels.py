@@ -48,7 +48,7 @@ def test_black_is_padding_by_name_alone():
 def test_one_permutation_for_all_images():
     task, plain = sample(permuted=True, dataset=Dataset.mnist), sample(dataset=Dataset.mnist)
     assert task.spec.name == "permuted_mnist"
-    order = task.permutation()
+    (order,) = task.orders()
     assert sorted(order.tolist()) == list(range(784))
     for split in ("train", "test"):
         mixed, straight = first(task, split), first(plain, split)

@@ -8,9 +8,10 @@ from small_diagnostics import FEW
 
 from lra.tasks.contract import check_task
 from lra.tasks.diagnostics.base import NOT_ASKED
-from lra.tasks.diagnostics.modular_tree import ModularTree, expressions, values
+from lra.tasks.diagnostics.modular_tree import UNDEFINED, ModularTree, expressions, values
 
 SIGNS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
+DIVIDING = {"division": True, "modulus": 7}
 
 
 def made(**options):
@@ -22,9 +23,13 @@ def made(**options):
 def value(texts, modulus):
     """Return the value of an expression, whose texts are removed from the front of the list."""
     first = texts.pop(0).lstrip("'")
-    if first not in SIGNS:
+    if first not in {*SIGNS, "/"}:
         return int(first)
     left = value(texts, modulus)
+    if first == "/":
+        right = value(texts, modulus)
+        (found,) = (n for n in range(modulus) if (n * right) % modulus == left)  # only one
+        return found
     return SIGNS[first](left, value(texts, modulus)) % modulus
 
 
@@ -42,7 +47,14 @@ def distribution(operators, modulus):
     return total
 
 
-@pytest.mark.parametrize("options", [{}, {"modulus": 23, "operators": 10}, {"operators": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"modulus": 23, "operators": 10}, {"operators": 1}, DIVIDING,
+        {"division": True, "modulus": 23, "operators": 10},
+        {"division": True, "modulus": 2, "operators": 9},
+    ],
+)  # fmt: skip
 def test_recursion_finds_every_answer_of_modular_tree(options):
     task = made(**options)
     for split, number in zip(("train", "validation", "test"), FEW.values(), strict=True):
@@ -51,7 +63,7 @@ def test_recursion_finds_every_answer_of_modular_tree(options):
         seen = set()
         for row, asked, size in zip(tokens.tolist(), answers.tolist(), sizes, strict=True):
             begin, mark, *content, end = (task.token_text(token) for token in row[:size])
-            operators = sum(text.lstrip("'") in SIGNS for text in content)
+            operators = sum(text.lstrip("'") in {*SIGNS, "/"} for text in content)
             assert begin.lstrip("'") == "begin"
             assert mark.lstrip("'") == f"len{operators}"
             assert end.lstrip("'") == f"?{operators}"
@@ -68,6 +80,32 @@ def test_modular_tree_has_the_same_rows_for_ever():
     task = made()
     assert task.rows("train").tokens[0].tolist() == [11, 14, 10, 1, 3, 22, 0, 0, 0, 0, 0, 0]
     assert " ".join(task.describe("train", 0).split()) == "begin 'len1 '* 1 3 '?1 . . . . . 3"
+
+
+def test_division_leaves_the_other_rows_as_they_are():
+    assert made().spec.data_hash == made(division=False).spec.data_hash
+    assert made().spec.data_hash != made(division=True).spec.data_hash
+    task = made(**DIVIDING, train_examples=4000)
+    tokens = task.rows("train").tokens - 7
+    signs = np.bincount(tokens[(tokens >= 0) & (tokens < 8)] // 2, minlength=4)
+    # An operator that divides makes its expression undefined in about 1 of 7 cases.
+    assert 0.75 < signs[3] / signs[:3].mean() < 0.95
+    words = np.random.default_rng(2).integers(0, 2**64, (300, task.words(task.length)), np.uint64)
+    once, again = (task.drawn_for("train", words[part], task.length) for part in (slice(None), [7]))
+    assert once.tokens[7].tolist() == again.tokens[0].tolist()  # whatever rows are drawn with it
+
+
+def test_an_undefined_quotient_is_found_wherever_it_stands():
+    plus, over = 7, 13  # the first forms, modulo 7
+    for content, result in (
+        ([over, 3, 5], 2),  # 2 * 5 = 10 = 3
+        ([over, 3, 0], UNDEFINED),
+        ([over, 0, 3], 0),
+        ([plus, 1, over, 2, plus, 3, 4], UNDEFINED),
+        ([over, 6, over, 0, 2], UNDEFINED),
+    ):
+        row = np.array([[*content, *[0] * (9 - len(content))]])
+        assert values(row, 7).tolist() == [result], content
 
 
 def test_left_parts_of_modular_tree_are_uniform():
@@ -125,6 +163,8 @@ def test_groups_of_modular_tree_count_operators():
     ("options", "message"),
     [
         ({"modulus": 1}, r"task\.modulus must be at least 2: got 1"),
+        ({"division": True, "modulus": 9}, r"needs a prime task\.modulus.* divided by 3: got 9"),
+        ({"division": True, "modulus": 2, "operators": 17}, r"divides by zero.*lower task\.oper"),
         ({"operators": 0}, r"must be at least 1: got task\.operators=0"),
     ],
 )
