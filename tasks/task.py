@@ -331,6 +331,8 @@ class Baseline(NamedTuple):
     """What a score at this level means, printed next to the table."""
     measures: Mapping[str, float] = {}  # never changed
     """Other metrics, for example loss and bits_per_character."""
+    groups: Mapping[tuple[str, str], tuple[float, float]] = {}  # never changed
+    """Accuracy of the items of each part, and their number, by (group, part)."""
 
 
 @runtime_checkable

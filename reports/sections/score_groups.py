@@ -19,8 +19,9 @@ from lra.reports.sections.section import PagesPart, Part, TablePart
 from lra.reports.tables.marks import missing_entry
 from lra.reports.tables.pivot import ALL, Pivot
 from lra.reports.tables.places import Place, place_words
-from lra.reports.tables.scores import TASK
-from lra.reports.tables.table import Column, Entry
+from lra.reports.tables.scores import BASELINES, TASK
+from lra.reports.tables.table import Column, Entry, Table
+from lra.runners.records import baseline_of
 
 PLACE = (*TASK, "group")
 BASE, SHARE, ABSOLUTE = 3, 0.85, 0.856
@@ -30,20 +31,26 @@ MOST = 10
 
 
 def group_data(rows: pd.DataFrame, runner: str = "train") -> pd.DataFrame:
-    """Return the accuracy of each seed by task, group, part and model; `part` is text."""
-    tested = rows[(rows["runner"] == runner) & (rows["split"] == "test")]
+    """Return the accuracy of each seed by task, group, part and model; `part` is text.
+
+    Baselines of the groups in which a model has a score are among the models.
+    """
+    tested = rows[rows["runner"].isin([runner, "certify"]) & (rows["split"] == "test")]
     failed = rows[(rows["runner"] == runner) & (rows["status"] != "ok")]
     scored = tested[tested["metric"] == "accuracy_by_group"]
     if scored.empty:
-        return scored.assign(group="", part="", model="")
+        return scored.assign(group="", part="", model="", baseline="")
     labelled = scored.assign(
         group=[labels["group"] for labels in scored["labels"]],
         part=[labels["part"] for labels in scored["labels"]],
         model=scored["name"],
+        baseline=[baseline_of(model) or "" for model in scored["model"]],
     )
+    of_models = labelled["baseline"] == ""
+    groups = labelled[of_models][[*TASK, "group"]].drop_duplicates()
+    labelled = labelled.merge(groups, on=[*TASK, "group"])
     # A model without a score has its reason in each group of its task.
-    groups = labelled[[*TASK, "group"]].drop_duplicates()
-    missing = failed[~failed["name"].isin(labelled["name"])].assign(part=ALL)
+    missing = failed[~failed["name"].isin(labelled["name"])].assign(part=ALL, baseline="")
     return pd.concat([labelled, missing.assign(model=missing["name"]).merge(groups, on=[*TASK])])
 
 
@@ -103,7 +110,7 @@ def _length_entry(data: pd.DataFrame, *, relative: bool) -> Entry:
     if relative and measured["part"].nunique() < BASE:
         return Entry(text="–", notes=(f"fewer than {BASE} lengths were tested",))
     found = []
-    for _, of_seed in measured.groupby("seed"):
+    for _, of_seed in measured.groupby("seed", dropna=False):
         parts, values = of_seed["part"].astype(int), of_seed["value"].astype(float)
         found.append(effective_length(dict(zip(parts, values, strict=True)), relative=relative))
     found.sort()
@@ -144,6 +151,23 @@ def group_pivot(data: pd.DataFrame, group: str) -> Pivot:
     return Pivot(title=f"Accuracy by {group}", caption=caption, columns=columns, marks=True)
 
 
+def group_table(data: pd.DataFrame, group: str) -> Table:
+    """Return the table of one group, with baselines below the models."""
+    table = group_pivot(data, group)(data)
+    named = data[data["baseline"] != ""]
+    titles = {
+        model: name.replace("_", " ")
+        for model, name in zip(named["model"], named["baseline"], strict=True)
+    }
+    models = [row for row in table.rows if row.title not in titles]
+    others = [
+        replace(row, title=titles[row.title], section=BASELINES)
+        for row in table.rows
+        if row.title in titles
+    ]
+    return replace(table, rows=(*models, *others))
+
+
 def _panel_words(columns: Sequence[str], place: Place) -> tuple[str, str]:
     """Return the task of a panel, and facts about its data."""
     return place_words(columns, place, untold=["task_version", "group", "length"])
@@ -160,11 +184,12 @@ group_figure = LineDrawing(
 def score_groups(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield a table for each group of scores, and a figure where its parts are numbers."""
     data = group_data(rows)
-    yield from depth_maps(data)
+    yield from depth_maps(data[data["baseline"] == ""])
     data = data[data["group"] != LENGTH_AND_DEPTH]
     for group, here in data.groupby("group", sort=False):
         heading = f"Accuracy by {group}"
-        yield TablePart(f"accuracy-by-{group}", heading, group_pivot(here, str(group))(here))
+        yield TablePart(f"accuracy-by-{group}", heading, group_table(here, str(group)))
+        here = here[here["baseline"] == ""]  # noqa: PLW2901  # a figure has lines of models alone
         drawn = here[(here["status"] == "ok") & here["part"].str.isdigit()]
         if drawn["part"].nunique() < 2:
             continue

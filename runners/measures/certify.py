@@ -87,3 +87,9 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
             yield Measurement(
                 metric=metric, value=value, model=baseline_model(baseline.name), labels=labels
             )
+        for (group, part), (value, items) in baseline.groups.items():
+            facts = {"split": split, "group": group, "part": part, "items": f"{items:.0f}"}
+            yield Measurement(
+                metric="accuracy_by_group", value=value, model=baseline_model(baseline.name),
+                labels=facts,
+            )  # fmt: skip

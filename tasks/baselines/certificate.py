@@ -23,7 +23,7 @@ from lra.tasks.task import Baseline, TaskSpec
 
 log = logging.getLogger(__name__)
 
-VERSION = 4
+VERSION = 5
 """Increased by every change of a baseline, or of the form of the file."""
 
 
@@ -104,6 +104,7 @@ def _certificate_json(task: Certifiable, split: str, baselines: list[Baseline]) 
                 "accuracy": baseline.accuracy,
                 "measures": dict(baseline.measures),
                 "sentence": baseline.sentence,
+                "groups": [[*part, *score] for part, score in baseline.groups.items()],
                 **_pack_outcomes(baseline.outcomes),
             }
             for baseline in baselines
@@ -135,6 +136,7 @@ def _stored_baselines(path: Path, task: Certifiable, split: str) -> list[Baselin
             outcomes=_unpack_outcomes(stored),
             sentence=stored["sentence"],
             measures=stored["measures"],
+            groups={(name, part): (value, items) for name, part, value, items in stored["groups"]},
         )
         for stored in content["baselines"]
     ]

@@ -1,7 +1,8 @@
 """Stored rows of tokens with answers at some positions: their batches, scores and baselines."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.tokens import tally
 from lra.tasks.diagnostics.draws import NOT_ASKED, Rows, rows_at_once
 from lra.tasks.task import Baseline, Batch, Tally
-from lra.tasks.tensors import Tensor
+from lra.tasks.tensors import Tensor, torch
 
 Guess: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Maps tokens [n, l] to answers that broadcast against them."""
@@ -117,12 +118,39 @@ class AskedRows(RowsTask):
 
     def baseline(self, name: str, split: str, guess: Guess, sentence: str) -> Baseline:
         """Return the baseline that answers `guess(tokens)`; only questions count."""
-        correct = total = 0
-        for tokens, answers, _ in self.blocks(split):
-            scored = answers != NOT_ASKED
-            correct += int((guess(tokens) == answers)[scored].sum())
-            total += int(scored.sum())
-        return Baseline(name=name, accuracy=correct / total, outcomes=None, sentence=sentence)
+        return self.scored(name, sentence, ((b, guess(b.tokens)) for b in self.blocks(split)))
+
+    def scored(
+        self, name: str, sentence: str, guesses: Iterable[tuple[Rows, Int[np.ndarray, "n k"]]]
+    ) -> Baseline:
+        """Return a baseline from blocks of rows and its answers to them, with its groups."""
+        sums = Counter[tuple[str, str] | None]()
+        counts = Counter[tuple[str, str] | None]()
+        for rows, answers in guesses:
+            found = self._judge(rows, answers)
+            for part, (hits, items) in [(None, (found.hits, found.count)), *found.groups.items()]:
+                sums[part] += hits  # type: ignore[assignment]  # weights are whole numbers
+                counts[part] += items  # type: ignore[assignment]
+        return Baseline(
+            name=name,
+            accuracy=sums[None] / counts[None],
+            outcomes=None,
+            sentence=sentence,
+            groups={part: (sums[part] / items, items) for part, items in counts.items() if part},
+        )
+
+    def _judge(self, rows: Rows, answers: Int[np.ndarray, "n k"]) -> Tally:
+        """Return the sums over a block of rows for which a baseline gives `answers`."""
+        real = rows.real()
+        batch = Batch(
+            tokens=torch.from_numpy(np.where(real, rows.tokens + self.shift, 0))[:, None],
+            target=torch.from_numpy((rows.answers + self.shift).clip(min=0)),
+            index=torch.arange(len(real)),
+            keep=torch.from_numpy(real)[:, None] if self.shift else None,
+            weight=torch.from_numpy(rows.answers != NOT_ASKED).float(),
+        )
+        hit = torch.from_numpy(rows.answers == answers)
+        return self.tally(torch.zeros(hit.shape), hit, batch)
 
     def describe(self, split: str, index: int) -> str:
         """Return a row as two lines of text: the tokens, and each answer below its question."""

@@ -26,7 +26,6 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.conf.choices import by_name
-from lra.tasks.diagnostics.asked_rows import Guess
 from lra.tasks.diagnostics.base import NOT_ASKED, Rows, below
 from lra.tasks.diagnostics.context_rows import ContextTask
 from lra.tasks.diagnostics.draws import random_orders
@@ -159,14 +158,6 @@ class Hops(ContextTask):
         right, weight = by_word(hit.cpu().numpy(), batch.weight.numpy() > 0)
         weighted = batch._replace(weight=torch.from_numpy(weight))
         return super().tally(nll, torch.from_numpy(right), weighted)
-
-    def baseline(self, name: str, split: str, guess: Guess, sentence: str) -> Baseline:
-        """Return the baseline that answers `guess(tokens)`; words count."""
-        correct = total = 0.0
-        for tokens, answers, _ in self.blocks(split):
-            right, weight = by_word(guess(tokens) == answers, answers != NOT_ASKED)
-            correct, total = correct + (right * weight).sum(), total + weight.sum()
-        return Baseline(name, float(correct / total), None, sentence)
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines of all diagnostics, and one lookup, on `split`."""

@@ -18,8 +18,8 @@ from jaxtyping import Int
 
 from lra.conf.choices import by_name
 from lra.tasks.data.batching import Draw, permutation, plan_epoch
-from lra.tasks.diagnostics.base import NOT_ASKED, ROOM, DiagnosticTask
-from lra.tasks.diagnostics.draws import rows_at_once
+from lra.tasks.diagnostics.base import ROOM, DiagnosticTask
+from lra.tasks.diagnostics.draws import Rows, rows_at_once
 from lra.tasks.task import SPLITS, Baseline, Batch, Tally
 from lra.tasks.tensors import Tensor
 
@@ -242,19 +242,20 @@ class SegmentedTask(DiagnosticTask):
         sentence: str,
     ) -> Baseline:
         """Return the baseline that answers `guess(part, tokens)` to the rows of each segment."""
-        correct = total = first = 0
-        for segment in self.segments_of(split) if self.segmented else [None]:
-            part, end = self, self.examples(split)
-            if segment is not None:
-                part, end = self.part(segment), first + segment.examples
-            step = rows_at_once(max(self.lengths_of(split)))
-            for begin in range(first, end, step):
-                tokens, answers, _ = self.rows(split, begin, min(begin + step, end))
-                scored = answers != NOT_ASKED
-                correct += int((guess(part, tokens) == answers)[scored].sum())
-                total += int(scored.sum())
-            first = end
-        return Baseline(name=name, accuracy=correct / total, outcomes=None, sentence=sentence)
+
+        def guesses() -> Iterator[tuple[Rows, Int[np.ndarray, "n k"]]]:
+            first = 0
+            for segment in self.segments_of(split) if self.segmented else [None]:
+                part, end = self, self.examples(split)
+                if segment is not None:
+                    part, end = self.part(segment), first + segment.examples
+                step = rows_at_once(max(self.lengths_of(split)))
+                for begin in range(first, end, step):
+                    rows = self.rows(split, begin, min(begin + step, end))
+                    yield rows, guess(part, rows.tokens)
+                first = end
+
+        return self.scored(name, sentence, guesses())
 
     def groups(self, batch: Batch) -> Mapping[str, Int[Tensor, "b l"]]:
         """Return numbers of groups for each position: of segments, too, if there are some."""

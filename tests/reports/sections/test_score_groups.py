@@ -65,6 +65,20 @@ def test_a_table_for_each_group_and_a_figure_of_numbers(make):
     assert "effective" not in by_distance.table.caption
 
 
+def test_baselines_of_a_group_stand_below_its_models(make):
+    labels = {"split": "test", "group": "length", "part": "8", "items": "9"}
+    facts = {**FACTS, "runner": "certify", "model": "baseline/last_value", "seed": None}
+    floor = make.row("accuracy_by_group", 0.25, **facts, labels=labels)
+    other = make.row("accuracy_by_group", 0.5, **facts, labels={**labels, "group": "distance"})
+    models = rows_of(make, "gla", {8: 1.0, 16: 0.9})
+    table, figure = score_groups(prepare(make.frame(*models, floor, other)))
+    first, last = table.table.rows
+    assert (first.title, last.title, first.section) == ("gla", "last value", "")
+    assert last.section.startswith("baselines")
+    assert [entry.text for entry in last.entries][:2] == ["25.0", "–"]
+    assert {*figure.data["model"]} == {"gla"}
+
+
 def test_trainings_without_groups_have_no_part(make):
     row = make.row("accuracy", 0.9, **FACTS, model="gla", labels={"split": "test"})
     assert [*score_groups(prepare(make.frame(row)))] == []

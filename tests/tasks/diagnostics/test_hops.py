@@ -5,6 +5,8 @@ import pytest
 import torch
 from small_diagnostics import FEW
 
+from lra.runners.measures.certify import certify
+from lra.tasks.baselines.certificate import certified_baselines
 from lra.tasks.contract import check_task
 from lra.tasks.diagnostics.base import NOT_ASKED
 from lra.tasks.diagnostics.hops import Hops
@@ -167,3 +169,22 @@ def test_accuracy_of_hops_counts_words():
 def test_impossible_sizes_of_hops(options, message):
     with pytest.raises(ValueError, match=message):
         Hops(**options)
+
+
+def test_baselines_have_the_groups_of_scores(tmp_path, monkeypatch):
+    """One lookup answers the questions one step ahead, and a majority none better than others."""
+    monkeypatch.setenv("LRA_DATA", str(tmp_path))
+    task = made(nodes=6, hops=4, test_examples=300)
+    scores = {baseline.name: baseline for baseline in certified_baselines(task, "test")}
+    again = {baseline.name: baseline for baseline in certified_baselines(task, "test")}
+    for name, baseline in scores.items():
+        assert again[name].groups == baseline.groups
+        assert {group for group, _ in baseline.groups} == {"steps"}
+        items = sum(number for _, number in baseline.groups.values())
+        hits = sum(share * number for share, number in baseline.groups.values())
+        assert baseline.accuracy == pytest.approx(hits / items)
+    by_steps = scores["one_lookup"].groups
+    assert by_steps["steps", "1"][0] == 1.0
+    assert by_steps["steps", "2"][0] < 0.5
+    rows = [row for row in certify(task, split="test") if row.metric == "accuracy_by_group"]
+    assert {row.labels["part"] for row in rows} == {"1", "2", "4"}
