@@ -48,7 +48,8 @@ def check_canon(config: Any) -> None:
     if inside and config.feed_forward in WITHOUT_MAPS:
         raise ValueError(
             "the places C and D of Canon layers are in the feed-forward network: got "
-            f"canon={places} with feed_forward={config.feed_forward}; use A and B alone, or set feed_forward=gelu"
+            f"canon={places} with feed_forward={config.feed_forward}; use A and B alone, or set "
+            "feed_forward=gelu"
         )
     if inside and config.feed_forward_chunks > 1:
         raise ValueError(

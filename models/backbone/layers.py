@@ -204,5 +204,6 @@ def check_network_layer(config: BackboneConfig) -> None:
     if config.feed_forward in WITHOUT_MAPS:
         raise ValueError(
             "a layer without a mixer (none in model.layers) needs a network: got feed_forward="
-            f"{config.feed_forward}; set model.backbone.feed_forward, or that of the layer in model.layer_options"
+            f"{config.feed_forward}; set model.backbone.feed_forward, or that of the layer in "
+            "model.layer_options"
         )

@@ -5,18 +5,17 @@
 ZOOLOGY is a clone of github.com/HazyResearch/zoology (commit d88d6f5), MAD one of
 github.com/athms/mad-lab (commit 0f49a45). LIBRARIES holds what `pip install --no-deps --target
 LIBRARIES einops==0.8.2 torchmetrics==1.9.0 lightning_utilities==0.15.3 pytorch_lightning==2.6.6`
-leaves. The code is run as it stands, but on a CPU, in float64, with 128 ids (zoology), few rows, weights by
-the rule of `cases.py`, without dropout, and with kernels of GPUs replaced by what their files have
-as reference, or by loops where they have none. Zoology's trainer takes embeddings for logits at
-this commit, so its model is asked for logits. Stored are the batch that the loader gave, logits,
-the loss, learning rates by epoch, and of each parameter what the first update does to it: along a
-vector that its name decides.
+leaves. The code is run as it stands, but on a CPU, in float64, with few rows, 128 ids (zoology),
+weights by the rule of `cases.py` and without dropout. Kernels of GPUs are replaced by what their
+files have as reference, or by loops where they have none. Zoology's trainer takes embeddings for
+logits at this commit, so its model is asked for logits. Stored are the batch that the loader gave,
+logits, the loss, learning rates by epoch, what mad-lab evaluates, and of each parameter its first
+mean square, and what the first update does to it along a vector that its name decides.
 """
 
 import dataclasses
 import importlib
 import json
-import math
 import os
 import runpy
 import sys
@@ -76,7 +75,8 @@ class Rotary(nn.Module):
 
     def __init__(self, embed_dim: int, num_heads: int, rotary_emb_dim: int, **options: Any) -> None:
         super().__init__()
-        assert options["causal"] and rotary_emb_dim == embed_dim // num_heads
+        assert options["causal"]
+        assert rotary_emb_dim == embed_dim // num_heads
         assert options["window_size"] in ([-1, -1], (-1, -1))
         self.heads = num_heads
         self.Wqkv = nn.Linear(embed_dim, 3 * embed_dim, bias=options["qkv_proj_bias"])
@@ -97,9 +97,10 @@ class Rotary(nn.Module):
         return self.out_proj(y.transpose(1, 2).flatten(2))
 
 
-def scan_of_heads(x, dt, A, B, C, *, D, dt_bias, dt_softplus, z, **_):  # noqa: N803
+def scan_of_heads(x, dt, A, B, C, *, D, dt_bias, dt_softplus, z, **_):
     """Stand for Mamba-2's kernel of chunks: token by token."""
-    assert dt_softplus and z is None
+    assert dt_softplus
+    assert z is None
     dt, state, outputs = F.softplus(dt + dt_bias), 0, []
     for t in range(x.shape[1]):
         write = torch.einsum("bh,bhp,bn->bhpn", dt[:, t], x[:, t], B[:, t, 0])
@@ -246,7 +247,8 @@ def of_zoology(checkout: Path, case: str) -> dict[str, Any]:
     ).fit()  # fmt: skip
     return {
         "settings": settings, **described(whole), "tokens": batch[0].numpy(),
-        "targets": batch[1].numpy(), "logits": logits[batch[1] != -100][:ANSWERS], "loss": found["losses"][0],
+        "targets": batch[1].numpy(), "logits": logits[batch[1] != -100][:ANSWERS],
+        "loss": found["losses"][0],
         "rates": [rate / config.learning_rate for rate in found["rates"]],
         "moved": found["moved"],
     }  # fmt: skip

@@ -22,7 +22,6 @@ from lra.composition.hydra_entry import entries
 from lra.models.backbone import reconstruction
 from lra.models.backbone.heads import LanguageHead
 from lra.runners.training.optimisers.build import build_optimiser, set_rates
-from lra.runners.training.schedules import learning_rate
 from lra.tasks.diagnostics.base import NOT_ASKED, Rows
 from tests.lra.released_models import cases
 
@@ -103,8 +102,10 @@ def names_of(case: str) -> dict[str, list[str]]:
             found["backbone.embeddings.position_embeddings.weight"] = ["positions.table"]
         found |= {f"backbone.ln_f.{end}": [f"stack.norm.{end}"] for end in NORM}
         return found
-    found |= {"token_embeds.weight": ["embedding.weight"], "unembed.1.weight": ["head.weight"],
-              "unembed.1.bias": ["head.bias"], "unembed.0.weight": ["stack.norm.weight"]}  # fmt: skip
+    found |= {
+        "token_embeds.weight": ["embedding.weight"], "unembed.0.weight": ["stack.norm.weight"],
+        "unembed.1.weight": ["head.weight"], "unembed.1.bias": ["head.bias"],
+    }  # fmt: skip
     if protocol == "mad_compression":
         found["unembed.0.weight"] = ["row_decoder.norms.2.weight"]
         for i in range(2):
@@ -204,7 +205,7 @@ def batch_of(case: str):
     """Return the training batch that our task makes of the rows of the released loader."""
     _, run = run_of(case)
     there, asked = ARRAYS[f"{case} tokens"], ARRAYS[f"{case} targets"]
-    order = np.array(IDS.get(case.split(" ")[0], range(there.max() + 1)))
+    order = np.array(IDS.get(case.partition(" ")[0], range(there.max() + 1)))
     answers = np.where(asked == -100, NOT_ASKED, order[np.clip(asked, 0, len(order) - 1)])
     rows, task = Rows(order[there], answers), run.task
     stored = rows.stored(task.largest_stored)
@@ -245,7 +246,7 @@ def test_answers_loss_and_first_update_are_those_of_the_released_trainer(case, m
         monkeypatch.setattr(reconstruction, "sinusoid_like", halves)
     model = built(case)
     logits, _ = model.predict(batch.tokens)
-    order = IDS.get(case.split(" ")[0])
+    order = IDS.get(case.partition(" ")[0])
     logits = logits[..., run.task.shift :] if order is None else logits[..., order]
     asked = answers != NOT_ASKED
     found = logits[torch.from_numpy(asked)]
