@@ -237,8 +237,8 @@ def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
 def embedding_of(config: BackboneConfig, facts: TaskFacts, scale: float) -> nn.Module:
     """Return the module that maps ids (or real numbers) to vectors of the model's width.
 
-    A table has standard deviation 1 / scale. A factorised embedding multiplies its vectors by
-    `scale` itself; for all others the model does this.
+    A table has standard deviation 1 / scale, or `embedding_deviation`. A factorised embedding
+    multiplies its vectors by `scale` itself; for all others the model does this.
     """
     if facts.scalars:
         return nn.Linear(facts.channels, config.width)
@@ -249,7 +249,7 @@ def embedding_of(config: BackboneConfig, facts: TaskFacts, scale: float) -> nn.M
     if config.embedding_width is not None:
         return FactorisedEmbedding(facts.vocabulary, config.embedding_width, config.width, scale)
     table = nn.Embedding(facts.vocabulary, config.width)
-    nn.init.normal_(table.weight, std=1.0 / scale)
+    nn.init.normal_(table.weight, std=config.embedding_deviation or 1.0 / scale)
     return table
 
 
@@ -404,7 +404,8 @@ OF_TASK = (
         holds=lambda facts, _: facts.head == Head.pair,
     ),
     Need(
-        "word_dropout", "embedding_width", words="a task whose tokens are ids (not real numbers)",
+        "word_dropout", "embedding_width", "embedding_deviation",
+        words="a task whose tokens are ids (not real numbers)",
         holds=lambda facts, _: not facts.scalars,
     ),
     Need(

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.backbone.choices import Residual
-from lra.models.backbone.networks import FeedForward, GatedMaps
+from lra.models.backbone.networks import WITHOUT_MAPS, GatedMaps
 from lra.models.canon import Canon
 from lra.models.mixer import Idle, Layout, State, Unsupported
 
@@ -45,10 +45,11 @@ def check_canon(config: Any) -> None:
                 "at its default"
             )
     inside = {"C", "D"} & {*places}
-    if inside and config.feed_forward == FeedForward.none:
+    if inside and config.feed_forward in WITHOUT_MAPS:
         raise ValueError(
             "the places C and D of Canon layers are in the feed-forward network: got "
-            f"canon={places} with feed_forward=none; use A and B alone, or set feed_forward=gelu"
+            f"canon={places} with feed_forward={config.feed_forward}; use A and B alone, or set "
+            "feed_forward=gelu"
         )
     if inside and config.feed_forward_chunks > 1:
         raise ValueError(

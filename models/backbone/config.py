@@ -22,7 +22,7 @@ from lra.models.backbone.choices import (
 from lra.models.backbone.heads import ORDERLESS, Interaction, Pooling
 from lra.models.backbone.length_pooling import PoolMode, check_blocks, even_blocks
 from lra.models.backbone.loop import Inject, LoopStart, TrainPasses, check_loop
-from lra.models.backbone.networks import ACTIVATIONS, FeedForward
+from lra.models.backbone.networks import ACTIVATIONS, WITHOUT_MAPS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
 from lra.models.idle import Need, defaults, format_value, idle
 from lra.models.mixer import Positions, check_least, check_share
@@ -167,6 +167,9 @@ class BackboneConfig:
     """Factor by which each group of rarer ids is narrower than the one before; 1: equal widths."""
     softmax_dropout: float = 0.0
     """Dropout after the projection to each group of rarer ids, for softmax=adaptive."""
+    embedding_deviation: float | None = None
+    """The table of ids is drawn from N(0, this), and its vectors enter the stack unscaled. None =
+    with a tied head N(0, 1 / width) and vectors times sqrt(width), else N(0, 1)."""
     initial_deviation: float | None = None
     """Every matrix and table is drawn from N(0, this); None = as each part defines it."""
     activation_checkpointing: bool = False
@@ -228,11 +231,11 @@ class BackboneConfig:
                 f"got {self.softmax_shrink}"
             )
         check_share(**{name: getattr(self, name) for name in SHARES})
-        if self.initial_deviation is not None and not self.initial_deviation > 0:
-            raise ValueError(
-                "initial_deviation, a standard deviation, must be positive, or null: got "
-                f"{self.initial_deviation}"
-            )
+        for name in ("embedding_deviation", "initial_deviation"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ValueError(
+                    f"{name}, a standard deviation, must be positive, or null: got {value}"
+                )
         if self.rotary_base is not None and not self.rotary_base > 1:
             raise ValueError(
                 "rotary_base, the base of the angles, must be above 1, or null: got "
@@ -366,7 +369,7 @@ SHARES = (
 NEEDS = (
     Need(
         "feed_forward_bias", "feed_forward_chunks", "feed_forward_groups", "activation_dropout",
-        feed_forward=tuple(each for each in FeedForward if each != FeedForward.none),
+        feed_forward=tuple(each for each in FeedForward if each not in WITHOUT_MAPS),
     ),
     Need("reversible_output", residual=Residual.reversible),
     Need("residual_block", residual=Residual.attention),
@@ -395,7 +398,8 @@ NEEDS = (
         "softmax_cutoffs", "softmax_shrink", words="softmax=adaptive or embedding=adaptive",
         holds=lambda _, chosen: "adaptive" in (chosen.softmax, chosen.embedding),
     ),
-    Need("embedding_width", embedding=Embedding.full),
+    Need("embedding_width", "embedding_deviation", embedding=Embedding.full),
+    Need("embedding_deviation", embedding_width=None),
     Need(
         "tied_dropout", words="dropout above 0", holds=lambda _, chosen: chosen.dropout > 0
     ),

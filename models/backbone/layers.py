@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lra.models.backbone.canon import CanonPass
 from lra.models.backbone.config import BackboneConfig, Residual
-from lra.models.backbone.networks import FeedForward
+from lra.models.backbone.networks import WITHOUT_MAPS
 from lra.models.backbone.norms import norm_of
 from lra.models.backbone.stack import Blank, KeySource, TransformerBlock, family
 from lra.models.idle import defaults
@@ -71,7 +71,7 @@ def layer_config(config: BackboneConfig, mixer: MixerFactory) -> BackboneConfig:
             "the layers of a stack differ in residual only among pre_norm, output_norm and "
             f"sandwich, which share one residual stream: got {' and '.join(sorted(kinds))}"
         )
-    if own.get("feed_forward") == FeedForward.none:
+    if own.get("feed_forward") in WITHOUT_MAPS:
         usual = defaults(BackboneConfig)
         own = {**{name: usual[name] for name in OF_NETWORK}, **own}
     return replace(config, **own)
@@ -201,8 +201,9 @@ def check_network_layer(config: BackboneConfig) -> None:
             "a layer without a mixer (none in model.layers) has no place for Canon layers: got "
             f"canon={config.canon}; leave model.backbone.canon empty"
         )
-    if config.feed_forward == FeedForward.none:
+    if config.feed_forward in WITHOUT_MAPS:
         raise ValueError(
-            "a layer without a mixer (none in model.layers) needs a network: got feed_forward=none;"
-            " set model.backbone.feed_forward, or that of the layer in model.layer_options"
+            "a layer without a mixer (none in model.layers) needs a network: got feed_forward="
+            f"{config.feed_forward}; set model.backbone.feed_forward, or that of the layer in "
+            "model.layer_options"
         )

@@ -200,9 +200,9 @@ class Backbone(nn.Module):
         """Make the embedding, the CLS vector and positions, with weights from `seed`."""
         torch.default_generator.manual_seed(derive(seed, "embedding"))
         config, facts = self.config, self.facts
-        tied = self.per_token and config.tied_embeddings
+        scaled = self.per_token and config.tied_embeddings and config.embedding_deviation is None
         # A tied table has deviation 1 / scale, so that its logits have moderate size.
-        self.input_scale = (config.embedding_width or config.width) ** 0.5 if tied else 1.0
+        self.input_scale = (config.embedding_width or config.width) ** 0.5 if scaled else 1.0
         self.embedding = embedding_of(config, facts, self.input_scale)
         # A factorised embedding multiplies by the scale itself.
         self.outer_scale = 1.0 if config.embedding_width else self.input_scale

@@ -86,8 +86,13 @@ class FeedForward(StrEnum):
     """As geglu, with GELU approximated by tanh, as in Griffin and Gemma."""
     relu_squared = auto()
     """ReLU(x) squared, as in Primer (arXiv:2109.08668) and Nemotron."""
+    identity = auto()
+    """No maps: the block adds the norm of its sum to it, as Zoology's models do."""
     none = auto()
     """For mixers that include a network."""
+
+
+WITHOUT_MAPS = frozenset({FeedForward.identity, FeedForward.none})
 
 
 class SquaredReLU(nn.Module):
@@ -153,6 +158,8 @@ def network_of(
     """
     if kind == FeedForward.none:
         raise ValueError("network_of builds a network: got feed_forward=none; choose another kind")
+    if kind == FeedForward.identity:
+        return nn.Sequential()
     inward, outward = (width, hidden), (hidden, width)
     ends = (inward, inward, outward) if kind in GATES else (inward, outward)
     *first, last = (

@@ -8,8 +8,9 @@ from lra.models.backbone.model import (
     Backbone,
     Head,
 )
+from lra.models.backbone.placing import PLAIN
 from lra.models.families.mamba import Mamba
-from lra.models.mixer import Site
+from lra.models.mixer import Flow, Site
 from tests.models.backbone.small_backbones import CONFIG, build, facts
 
 
@@ -79,6 +80,26 @@ def test_a_deviation_redraws_matrices_and_leaves_vectors(averaging):
     assert abs(drawn.std() - 0.02) < 0.002
     vectors = ([each for each in one.parameters() if each.dim() < 2] for one in (model, plain))
     assert all(torch.equal(one, other) for one, other in zip(*vectors, strict=True))
+
+
+def test_the_table_of_ids_has_its_deviation_and_stays_unscaled(averaging):
+    model = build(averaging, Head.language_modelling, width=64, embedding_deviation=0.02)
+    assert model.embedding.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert model.head.weight is model.embedding.weight
+    assert model.input_scale == model.outer_scale == 1
+    for name, value in (("embedding_width", 8), ("embedding", "adaptive")):
+        with pytest.raises(ValueError, match="embedding_deviation"):
+            build(averaging, Head.language_modelling, embedding_deviation=0.02, **{name: value})
+
+
+def test_identity_adds_the_norm_of_the_sum(averaging):
+    model = build(averaging, feed_forward="identity").double().eval()
+    (block, *_), x = model.stack.blocks, torch.randn(2, 5, model.config.width).double()
+    with torch.no_grad():
+        block.network_norm.bias.normal_()
+        summed = x + block.mixer(block.mixer_norm(x), PLAIN)
+        assert torch.equal(block(Flow(x), PLAIN).x, summed + block.network_norm(summed))
+    assert not [*block.network.parameters()]
 
 
 def test_a_deviation_leaves_what_never_decays():
