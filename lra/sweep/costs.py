@@ -352,12 +352,13 @@ def call_of(
         name: meta((rows,) if name == "prefix" else (rows, passes.length), dtype=torch.long)
         for name in facts.masks
     }
+    uniform = meta((rows, passes.length)) if facts.head is Head.replaced_detection else None
     state = None
     if memory and not passes.measured and model.causal:
         state = model.initial_state(rows, memory)
 
     def call() -> None:
-        layout = Layout(**cast(Any, masked))
+        layout = Layout(**cast(Any, masked), uniform=uniform)
         outcome = model(tokens, target, keep, state, layout=layout)
         if passes.step:
             torch.autograd.backward(whole_batch(outcome))

@@ -33,6 +33,7 @@ class Draw(IntEnum):
     replaced = 11
     fresh = 12
     probe = 13
+    sampled = 14
     strand = 20
 
 
