@@ -112,6 +112,12 @@ def generator_of(model: nn.Module, mixers: Sequence[MixerFactory], seed: int) ->
             "objective=replaced builds a generator of narrower layers, but this model arranges "
             "its layers itself: choose another family, or task.objective=masked"
         )
+    if all(traits.causal for traits in cast(Any, model).traits):
+        raise Unsupported(
+            "objective=replaced judges each token by those before and after it, but this family "
+            "reads only earlier ones (traits.causal=True): choose another family, or "
+            "task.objective=causal"
+        )
     if config.embedding == Embedding.adaptive or config.softmax == Softmax.adaptive:
         raise Unsupported(
             "objective=replaced samples from the probabilities of all tokens, with one table of "
@@ -204,6 +210,6 @@ def generated(
         scores = {
             "original_share": (len(real) - real.sum(), len(real)),
             "generator_accuracy": (hit.sum(), count),
-            "generator_loss": (nll.sum(), count),
+            "generator_loss": (nll.detach().sum(), count),
         }
     return Generated(filled.tokens, new, flow.penalties, scores)
