@@ -52,7 +52,7 @@ from lra.models.backbone.length_pooling import Cut, PooledStack, PostNormPooledS
 from lra.models.backbone.loop import LoopStack, PostNormLoopStack, loop_of
 from lra.models.backbone.networks import ACTIVATIONS, GATES, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
-from lra.models.backbone.replaced import DetectionHead
+from lra.models.backbone.replaced_tokens import DetectionHead
 from lra.models.backbone.reversible import ReversibleStack
 from lra.models.backbone.shared_block import SharedBlock, SharedContext, check_shared_layer
 from lra.models.backbone.stack import (

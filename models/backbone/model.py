@@ -59,7 +59,7 @@ from lra.models.backbone.length_pooling import check_pooled_mixer, pooled_length
 from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.norms import NormKind
 from lra.models.backbone.reconstruction import RowDecoder
-from lra.models.backbone.replaced import Generated, fill, generated, generator_of
+from lra.models.backbone.replaced_tokens import JudgedSamples, fill, generator_of, judge_samples
 from lra.models.backbone.requirements import checked_mixer, query_for
 from lra.models.backbone.seeding import SeedWatch, derive, draw_on_cpu, redraw
 from lra.models.backbone.stack import Stack, TransformerBlock
@@ -412,10 +412,10 @@ class Backbone(nn.Module):
         flattened target; the others never reach the head, and have loss 0 and no hit. None: all
         items count. Other arguments are as in `predict`.
         """
-        made: Generated | None = None
+        made: JudgedSamples | None = None
         if self.generator is not None:
             filled = fill(self.generator, tokens, keep, layout)
-            made = generated(self.generator, filled, target, asked)
+            made = judge_samples(self.generator, filled, target, asked)
             tokens, target = made.tokens, made.new
         flow = self.run(tokens, keep, state, layout, to_answer=True, filled=made is not None)
         hit: Tensor | None

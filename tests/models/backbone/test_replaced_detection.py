@@ -9,7 +9,7 @@ from torch import nn
 
 from lra.models.backbone.choices import Embedding, Softmax
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from lra.models.backbone.replaced import sample
+from lra.models.backbone.replaced_tokens import draw_ids
 from lra.models.families.compressed_attention import CompressedMultiQuery
 from lra.models.families.performer import Performer
 from lra.models.families.sdpa import SDPA
@@ -108,10 +108,10 @@ def test_samples_have_the_probabilities_of_the_generator():
     logits = torch.tensor([[0.3, -40.0, 1.1, -0.7, 0.0, -torch.inf]]).double()
     count = 20_000
     numbers = (torch.arange(count) + 0.5) / count
-    drawn = sample(logits.expand(count, -1), numbers)
+    drawn = draw_ids(logits.expand(count, -1), numbers)
     shares = torch.bincount(drawn, minlength=6) / count
     torch.testing.assert_close(shares, logits.softmax(-1)[0].float(), rtol=0, atol=2 / count)
-    assert int(sample(logits, torch.tensor([1 - 2**-24]))) == 4  # never an id of probability 0
+    assert int(draw_ids(logits, torch.tensor([1 - 2**-24]))) == 4  # never an id of probability 0
 
 
 def test_a_row_has_the_same_samples_and_answers_alone():

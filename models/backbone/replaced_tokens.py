@@ -66,7 +66,7 @@ class DetectionHead(TokenHead):
         return nll, None if self.training else (logits > 0) == (target > 0)
 
 
-class Filled(NamedTuple):
+class FilledRows(NamedTuple):
     """Rows whose masked tokens are samples of a generator."""
 
     tokens: Int[Tensor, "b 1 l"]
@@ -76,7 +76,7 @@ class Filled(NamedTuple):
     """Output of the generator's stack."""
 
 
-def narrowed(config: BackboneConfig) -> BackboneConfig:
+def generator_config(config: BackboneConfig) -> BackboneConfig:
     """Return the options of the generator: `generator_share` of the heads and of all widths.
 
     Its table of tokens has the width of the discriminator's, and a map follows.
@@ -126,7 +126,7 @@ def generator_of(model: nn.Module, mixers: Sequence[MixerFactory], seed: int) ->
         )
     try:
         generator: Any = type(model)(
-            narrowed(config),
+            generator_config(config),
             replace(facts, head=Head.masked_modelling),
             mixers,
             seed=derive(seed, "generator"),
@@ -145,7 +145,7 @@ def generator_of(model: nn.Module, mixers: Sequence[MixerFactory], seed: int) ->
 
 def fill(
     generator: Any, tokens: Int[Tensor, "b 1 l"], keep: Bool[Tensor, "b 1 l"] | None, layout: Layout
-) -> Filled:
+) -> FilledRows:
     """Replace masked tokens by samples of `generator`, a `Backbone`.
 
     Raises:
@@ -166,12 +166,12 @@ def fill(
     with torch.no_grad():
         x, rate = flow.x.flatten(0, 1).index_select(0, masked), generator.head.piece()
         pieces = zip(x.split(rate), uniform[masked].split(rate), strict=True)
-        samples = torch.cat([sample(generator.head(part), number) for part, number in pieces])
+        samples = torch.cat([draw_ids(generator.head(part), number) for part, number in pieces])
     filled = tokens.flatten().index_copy(0, masked, samples).view_as(tokens)
-    return Filled(filled, masked, flow)
+    return FilledRows(filled, masked, flow)
 
 
-def sample(logits: Float[Tensor, "n c"], uniform: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
+def draw_ids(logits: Float[Tensor, "n c"], uniform: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
     """Return an id for each row of logits: the first at which the summed probability exceeds u.
 
     `uniform` has the numbers u in (0, 1). Sums are in float64, so they never round up to the total.
@@ -182,7 +182,7 @@ def sample(logits: Float[Tensor, "n c"], uniform: Float[Tensor, " n"]) -> Int[Te
     return ids.clamp(max=logits.shape[1] - 1)
 
 
-class Generated(NamedTuple):
+class JudgedSamples(NamedTuple):
     """What the discriminator reads, and how the generator is judged."""
 
     tokens: Int[Tensor, "b 1 l"]
@@ -194,9 +194,9 @@ class Generated(NamedTuple):
     """In evaluation, sum and number of items of each further score."""
 
 
-def generated(
-    generator: Any, filled: Filled, target: Int[Tensor, "b l"], asked: Int[Tensor, " n"] | None
-) -> Generated:
+def judge_samples(
+    generator: Any, filled: FilledRows, target: Int[Tensor, "b l"], asked: Int[Tensor, " n"] | None
+) -> JudgedSamples:
     """Compare the samples, which `fill` returned, and the generator with the original tokens.
 
     `target` are these, and `asked` numbers the real tokens in the flattened rows; None: all.
@@ -212,4 +212,4 @@ def generated(
             "generator_accuracy": (hit.sum(), count),
             "generator_loss": (nll.detach().sum(), count),
         }
-    return Generated(filled.tokens, new, flow.penalties, scores)
+    return JudgedSamples(filled.tokens, new, flow.penalties, scores)
