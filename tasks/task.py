@@ -138,6 +138,9 @@ class Batch(NamedTuple):
     uniform: Float[Tensor, "b l"] | None = None
     """A random number in (0, 1) at each token that a generator replaces, which decides its sample;
     0 at the others. None: no generator."""
+    masked_per_row: Float[Tensor, " b"] | None = None
+    """Mean number of those tokens in the rows of the batch, for each row. A part of the batch can
+    so compute its share of their mean loss."""
     allowed: Int[Tensor, "b l"] | None = None
     """All correct answers of each question: bit i is set if id i is one. None: the target alone."""
 

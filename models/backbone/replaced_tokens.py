@@ -10,7 +10,7 @@ token embeddings with D, through a linear map. Learned positions are separate. N
 through the samples s, which the task's random numbers decide: s_i is the first id at which the sum
 of probabilities exceeds the number. A sample that equals t_i counts as original.
 
-A micro-batch weighs its mean over masked tokens by its rows.
+A part of a batch divides by the mean number of masked tokens in the rows of the whole batch.
 
 Source: Clark et al. 2020, arXiv:2003.10555, sections 2 and 3.2, appendix A.
 """
@@ -74,6 +74,8 @@ class FilledRows(NamedTuple):
     """Which tokens were masked, as numbers in the flattened rows."""
     flow: Flow
     """Output of the generator's stack."""
+    number: Tensor | int
+    """Masked tokens by which a sum of losses is divided."""
 
 
 def generator_config(config: BackboneConfig) -> BackboneConfig:
@@ -168,7 +170,10 @@ def fill(
         pieces = zip(x.split(rate), uniform[masked].split(rate), strict=True)
         samples = torch.cat([draw_ids(generator.head(part), number) for part, number in pieces])
     filled = tokens.flatten().index_copy(0, masked, samples).view_as(tokens)
-    return FilledRows(filled, masked, flow)
+    number: Tensor | int = max(1, len(masked))
+    if layout.masked_per_row is not None:
+        number = layout.masked_per_row.sum().clamp(min=1)
+    return FilledRows(filled, masked, flow, number)
 
 
 def draw_ids(logits: Float[Tensor, "n c"], uniform: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
@@ -203,7 +208,7 @@ def judge_samples(
     """
     nll, hit = generator.head.judge(filled.flow.x, target, 0.0, filled.masked)
     new, count = (filled.tokens.squeeze(1) != target).long(), len(filled.masked)
-    flow = filled.flow.add_penalty("generator", nll.sum() / max(1, count))
+    flow = filled.flow.add_penalty("generator", nll.sum() / filled.number)
     scores = {}
     if hit is not None:
         real = new.flatten() if asked is None else new.flatten()[asked]

@@ -136,8 +136,9 @@ def masks_of(batch: Batch) -> Layout:
     If the model has a generator, the batch also decides its samples.
     """
     return Layout(
-        document=batch.document, prefix=batch.prefix, order=batch.order, uniform=batch.uniform
-    )
+        document=batch.document, prefix=batch.prefix, order=batch.order, uniform=batch.uniform,
+        masked_per_row=batch.masked_per_row,
+    )  # fmt: skip
 
 
 def asked_of(batch: Batch, device: torch.device) -> Int[Tensor, " n"] | None:

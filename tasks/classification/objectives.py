@@ -181,6 +181,7 @@ def with_answers(batch: Batch, objective: InputObjective, hiding: Hiding) -> Bat
                 tokens=tokens[:, None],
                 weight=None if keep is None else keep.float(),
                 uniform=random_numbers(chosen, index, hiding.seed),
+                masked_per_row=chosen.double().sum(1).mean().expand(len(chosen)),
             )
         result = result._replace(tokens=tokens[:, None], weight=chosen.float())
         if objective is InputObjective.unilm:
