@@ -167,7 +167,7 @@ def fill(
     flow = generator.run(tokens, keep, None)
     with torch.no_grad():
         x, rate = flow.x.flatten(0, 1).index_select(0, masked), generator.head.piece()
-        pieces = zip(x.split(rate), uniform[masked].split(rate), strict=True)
+        pieces = zip(torch.split(x, rate), torch.split(uniform[masked], rate), strict=True)
         samples = torch.cat([draw_ids(generator.head(part), number) for part, number in pieces])
     filled = tokens.flatten().index_copy(0, masked, samples).view_as(tokens)
     number: Tensor | int = max(1, len(masked))
