@@ -80,6 +80,12 @@ METRICS: dict[str, Metric] = {
         "accuracy of a guess: 0 for a guess", least=-1e3),
     "mcc": _metric("1", True, "correlation of predicted and true class (Matthews' correlation "
         "coefficient), for two classes", least=-1.0, most=1.0 + 1e-6),
+    "original_share": _metric("fraction", None, "accuracy of the answer that no token was "
+        "replaced, for task.objective=replaced"),
+    "generator_accuracy": _metric("fraction", None, "fraction of the masked tokens that the "
+        "generator of task.objective=replaced predicts correctly"),
+    "generator_loss": _metric("nat", None, "mean negative log-likelihood of masked tokens under "
+        "the generator of task.objective=replaced"),
     "accuracy_by_group": _metric("fraction", True, "accuracy of the items of one part (label part) "
         "of a group of scores (label group), such as the rows of one length"),
     "loss": _metric("nat", False, "mean negative log-likelihood of the items of one split (label "

@@ -37,13 +37,16 @@ class Kind(StrEnum):
     reconstruction = auto()
     """Every token of a row, each from its position and one vector that a causal model makes of the
     row."""
+    replaced_detection = auto()
+    """At every position, whether a generator has replaced the token; targets are the original
+    tokens."""
 
     regression = auto()
     """One real number for one sequence, judged by its squared error."""
 
 
 TOKEN_KINDS = frozenset(set(Kind) - {Kind.classification, Kind.pair, Kind.regression})
-"""Kinds whose answers are tokens."""
+"""Kinds whose targets are tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,12 @@ class Batch(NamedTuple):
     order: Int[Tensor, "b l"] | None = None
     """Rank of each token; a token attends to tokens of the same or a lower rank. None: to the whole
     row."""
+    uniform: Float[Tensor, "b l"] | None = None
+    """A random number in (0, 1) at each token that a generator replaces, which decides its sample;
+    0 at the others. None: no generator."""
+    masked_per_row: Float[Tensor, " b"] | None = None
+    """Mean number of those tokens in the rows of the batch, for each row. A part of the batch can
+    so compute its share of their mean loss."""
     allowed: Int[Tensor, "b l"] | None = None
     """All correct answers of each question: bit i is set if id i is one. None: the target alone."""
 

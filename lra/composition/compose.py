@@ -474,9 +474,10 @@ PIXEL_VALUES = 256
 MEASURED = {
     "sequence_to_sequence": "language_modelling",
     "permutation_modelling": "masked_modelling",
+    "replaced_detection": "masked_modelling",
 }
-"""The head that a measurement of cost uses in place of another: its inputs have no source sequence
-and no ranks."""
+"""The head that a measurement of cost uses in place of another: its inputs have no source sequence,
+no ranks and no samples."""
 
 
 def facts(run: Run, max_length: int | None = None) -> "TaskFacts":

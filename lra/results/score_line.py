@@ -37,11 +37,18 @@ def score_lines(cell: Cell, rows: Rows, store: Store) -> Iterator[str]:
         metric = min((row["metric"] for row in of_split), key=JUDGED_BY.index)
         judged = [row for row in of_split if row["metric"] == metric]
         if len(judged) == 1:  # of several lengths or contexts, each has a score
-            yield _format_line(cell, judged[0], store)
+            shares = [r["value"] for r in final if r["metric"] == "original_share"
+                      and r["labels"].get("split") == split]  # fmt: skip
+            yield _format_line(cell, judged[0], store, *shares)
 
 
-def _format_line(cell: Cell, row: Mapping[str, Any], store: Store) -> str:
-    """Return a score with its interval; on the test split also with chance and best baseline."""
+def _format_line(
+    cell: Cell, row: Mapping[str, Any], store: Store, guessed: float | None = None
+) -> str:
+    """Return a score with its interval; on the test split also with chance and best baseline.
+
+    `guessed` is the accuracy of a guess, if it depends on the model; None: that of the task.
+    """
     from lra.reports.tables.scores import CHANCE, score_interval, score_of  # with pandas
 
     score, task, split = score_of(row["metric"]), row["task"], row["labels"]["split"]
@@ -53,7 +60,8 @@ def _format_line(cell: Cell, row: Mapping[str, Any], store: Store) -> str:
         text += f" [{score.text(interval.low)}, {score.text(interval.high)}]"
     if split != "test":
         return text
-    chance = f"chance {score.text(CHANCE[task])}%; " if score.shares and task in CHANCE else ""
+    guessed = CHANCE.get(task) if guessed is None else guessed
+    chance = f"chance {score.text(guessed)}%; " if score.shares and guessed is not None else ""
     rivals = [baseline for baseline in _baselines(task, store) if _place(baseline) == _place(row)]
     if not rivals:
         return (

@@ -355,12 +355,13 @@ def call_of(
     asked = None
     if passes.asked is not None and facts.head in TOKEN_HEADS:
         asked = meta(max(1, round(rows * passes.asked)), dtype=torch.long)
+    uniform = meta((rows, passes.length)) if facts.head is Head.replaced_detection else None
     state = None
     if memory and not passes.measured and model.causal:
         state = model.initial_state(rows, memory)
 
     def call() -> None:
-        layout = Layout(**cast(Any, masked))
+        layout = Layout(**cast(Any, masked), uniform=uniform)
         outcome = model(tokens, target, keep, state, layout=layout, asked=asked)
         if passes.step:
             torch.autograd.backward(whole_batch(outcome))

@@ -52,6 +52,7 @@ from lra.models.backbone.length_pooling import Cut, PooledStack, PostNormPooledS
 from lra.models.backbone.loop import LoopStack, PostNormLoopStack, loop_of
 from lra.models.backbone.networks import ACTIVATIONS, GATES, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
+from lra.models.backbone.replaced_tokens import DetectionHead
 from lra.models.backbone.reversible import ReversibleStack
 from lra.models.backbone.shared_block import SharedBlock, SharedContext, check_shared_layer
 from lra.models.backbone.stack import (
@@ -260,6 +261,8 @@ def head_of(
 
     New weights are drawn from the global random state.
     """
+    if facts.head == Head.replaced_detection:
+        return DetectionHead(config.width_out)
     if isinstance(embedding, AdaptiveEmbedding) and config.tied_embeddings:
         check_tied_width(config)
         return TiedAdaptiveHead(embedding, config.softmax_dropout)
@@ -412,6 +415,10 @@ OF_TASK = (
         "softmax", "tied_embeddings", "embedding",
         words="a task that answers with tokens, such as language modelling",
         holds=lambda facts, _: facts.head in TOKEN_HEADS,
+    ),
+    Need(
+        "generator_share", "detection_weight", words="task.objective=replaced",
+        holds=lambda facts, _: facts.head == Head.replaced_detection,
     ),
 )  # fmt: skip
 """Which options need which tasks. `padding` is missing: it is allowed for tasks without padding."""

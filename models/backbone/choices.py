@@ -20,6 +20,8 @@ class Head(StrEnum):
     """One token at some positions, from the others in an order that the batch defines."""
     reconstruction = auto()
     """Every token of a row, each from the output at the last one and from its position."""
+    replaced_detection = auto()
+    """At every position, whether a generator has replaced the token."""
 
     regression = auto()
     """One real number for a sequence, whose loss is the squared error."""

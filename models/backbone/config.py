@@ -25,7 +25,7 @@ from lra.models.backbone.loop import Inject, LoopStart, TrainPasses, check_loop
 from lra.models.backbone.networks import ACTIVATIONS, WITHOUT_MAPS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
 from lra.models.idle import Need, defaults, format_value, idle
-from lra.models.mixer import Positions, check_least, check_share
+from lra.models.mixer import Positions, check_least, check_positive, check_share
 
 Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"] | Float[Tensor, "b p l channels"]
 """Ids of tokens, or real numbers, with or without channels: b examples of p sequences."""
@@ -172,6 +172,11 @@ class BackboneConfig:
     with a tied head N(0, 1 / width) and vectors times sqrt(width), else N(0, 1)."""
     initial_deviation: float | None = None
     """Every matrix and table is drawn from N(0, this); None = as each part defines it."""
+    generator_share: float = 0.25
+    """Width of the generator of task.objective=replaced, as a share of `width`; its heads and the
+    width of its networks have this share, too (arXiv:2003.10555)."""
+    detection_weight: float = 50.0
+    """Weight of the loss of detecting replaced tokens; the loss of the generator has weight 1."""
     activation_checkpointing: bool = False
     head_hidden_width: int | None = None
     """Hidden width of the classifier; None: feed_forward_width."""
@@ -236,6 +241,12 @@ class BackboneConfig:
                 raise ValueError(
                     f"{name}, a standard deviation, must be positive, or null: got {value}"
                 )
+        check_positive(detection_weight=self.detection_weight)
+        if not 0 < self.generator_share <= 1:
+            raise ValueError(
+                "generator_share, the generator's share of the width, must lie in (0, 1]: got "
+                f"{self.generator_share}"
+            )
         if self.rotary_base is not None and not self.rotary_base > 1:
             raise ValueError(
                 "rotary_base, the base of the angles, must be above 1, or null: got "

@@ -59,6 +59,7 @@ from lra.models.backbone.length_pooling import check_pooled_mixer, pooled_length
 from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.norms import NormKind
 from lra.models.backbone.reconstruction import RowDecoder
+from lra.models.backbone.replaced_tokens import JudgedSamples, fill, generator_of, judge_samples
 from lra.models.backbone.requirements import checked_mixer, query_for
 from lra.models.backbone.seeding import SeedWatch, derive, draw_on_cpu, redraw
 from lra.models.backbone.stack import Stack, TransformerBlock
@@ -113,6 +114,8 @@ class Outcome(NamedTuple):
     """The state after the batch; None if none was given."""
     penalties: Mapping[str, Tensor]
     """Penalties on activations and on parameters, summed over layers."""
+    further: Mapping[str, tuple[Tensor, int]] = {}  # never changed
+    """Sum and number of items of each further score, by name, in evaluation."""
 
 
 class Backbone(nn.Module):
@@ -173,7 +176,7 @@ class Backbone(nn.Module):
                 self.stack: nn.Module = self._build_blocks(factories, seed)
             else:
                 self.stack = self._build_custom_stack(stack, seed)
-            self._draw_head(seed)
+            self._draw_head(mixers, seed)
             if config.initial_deviation is not None:
                 redraw(self, config.initial_deviation, seed)
                 self.seedless = {}  # all weights now depend on the seed
@@ -345,10 +348,11 @@ class Backbone(nn.Module):
             "constructor of this layer"
         )
 
-    def _draw_head(self, seed: int) -> None:
+    def _draw_head(self, mixers: Sequence[MixerFactory], seed: int) -> None:
         """Make the head and, for permutation modelling, the vector that queries start from.
 
-        For reconstruction, make the decoder in front of the head.
+        For reconstruction, make the decoder in front of the head; to detect replaced tokens, make
+        the generator from `mixers`.
         """
         torch.default_generator.manual_seed(derive(seed, "head"))
         config = self.config
@@ -358,13 +362,15 @@ class Backbone(nn.Module):
             self.row_decoder = RowDecoder(config.width_out, config.norm, config.norm_epsilon)
         needs_query = self.facts.head == Head.permutation_modelling
         self.query = query_for(self.stack, self.config.width) if needs_query else None
+        self.generator = generator_of(self, mixers, seed)
 
     @property
     def blocks(self) -> list[nn.Module]:
         """The parts to compile separately: each block with separate weights, or a custom stack."""
         if not isinstance(self.stack, Stack):
             return [self.stack]
-        return [*dict.fromkeys(self.stack.blocks)]
+        of_generator = self.generator.blocks if isinstance(self.generator, Backbone) else []
+        return [*dict.fromkeys(self.stack.blocks), *of_generator]
 
     @property
     def traits(self) -> list[Traits]:
@@ -406,7 +412,12 @@ class Backbone(nn.Module):
         flattened target; the others never reach the head, and have loss 0 and no hit. None: all
         items count. Other arguments are as in `predict`.
         """
-        flow = self.run(tokens, keep, state, layout, to_answer=True)
+        made: JudgedSamples | None = None
+        if self.generator is not None:
+            filled = fill(self.generator, tokens, keep, layout)
+            made = judge_samples(self.generator, filled, target, asked)
+            tokens, target = made.tokens, made.new
+        flow = self.run(tokens, keep, state, layout, to_answer=True, filled=made is not None)
         hit: Tensor | None
         if isinstance(self.head, TokenHead):
             nll, hit = self.head.judge(flow.x, target, label_smoothing, asked)
@@ -422,7 +433,13 @@ class Backbone(nn.Module):
         for part in self.penalised:
             for name, value in part.penalties().items():
                 flow = flow.add_penalty(name, value)
-        return Outcome(nll, hit, flow.state, flow.penalties)
+        if made is None:
+            return Outcome(nll, hit, flow.state, flow.penalties)
+        for name, value in made.penalties.items():
+            flow = flow.add_penalty(name, value)
+        # Scores are means of plain losses.
+        nll = nll * self.config.detection_weight if self.training else nll
+        return Outcome(nll, hit, flow.state, flow.penalties, made.scores)
 
     def predict(
         self,
@@ -437,7 +454,8 @@ class Backbone(nn.Module):
             tokens: Ids (or real numbers) of b examples, each of p = 1 sequence, or 2 for pairs.
             keep: True for real tokens; None: there is no padding.
             state: What a causal model remembers of earlier tokens; None: nothing.
-            layout: The masks of the batch: documents, prefixes, or an order.
+            layout: The masks of the batch: documents, prefixes, or an order; for a model that
+                detects replaced tokens, the random numbers of samples.
         """
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         if isinstance(self.head, TokenHead):
@@ -467,6 +485,7 @@ class Backbone(nn.Module):
         layout: Layout = placing.PLAIN,
         *,
         to_answer: bool = False,
+        filled: bool = False,
     ) -> Flow:
         """Run the embedding and the stack; return its output, and the next state if one is given.
 
@@ -476,9 +495,12 @@ class Backbone(nn.Module):
 
         `tokens`, `keep` and `state` are as in `predict`. Of `layout`, only the facts in
         `lra.models.mixer.MASKS` are used. With `to_answer`, the caller needs only what the head
-        reads, so the output may have position 0 alone.
+        reads, so the output may have position 0 alone. If there is a generator, it first fills the
+        masked tokens, unless they are `filled` already.
         """
         self.facts.check(tokens)
+        if self.generator is not None and not filled:
+            tokens = fill(self.generator, tokens, keep, layout).tokens
         layout = placing.masks_of(layout, self.facts, state)
         if state is not None and keep is not None:
             raise ValueError(

@@ -15,6 +15,8 @@ Scale      Tied embeddings are multiplied by sqrt(width) at the input. If the so
 Starts     Some parameters of a family start from other weights, for example Longformer's
            projections of global tokens from the ordinary projections.
 
+The generator of a model that detects replaced tokens is copied only into such a model.
+
 Other parameters keep their random initial values: a head of another shape, parameters that only the
 new family has, and random features. For example, a Performer with the weights of softmax attention
 estimates this softmax, more accurately with more features.
@@ -41,6 +43,7 @@ WEIGHT_OPTIONS = (
 )  # fmt: skip
 """Options of the backbone that decide what its weights mean."""
 EMBEDDING, TABLE, NORM = "embedding.weight", "positions.table", "stack.norm."
+GENERATOR = "generator."
 
 
 class Parts(StrEnum):
@@ -105,11 +108,18 @@ def weights_of(model: Backbone) -> Weights:
         tensors=tensors,
         options={key: getattr(model.config, key) for key in WEIGHT_OPTIONS},
         input_scale=model.input_scale,
-        tied=model.per_token and model.config.tied_embeddings,
+        tied=_is_tied(model),
         cls_row=model.has_cls,
         added_ids=model.facts.added_ids,
-        loose=buffers | {"query"},  # only models with a second stream have `query`
+        # Only models with a second stream have `query`, and only detectors have a generator.
+        loose=buffers | {"query"} | {key for key in tensors if key.startswith(GENERATOR)},
     )
+
+
+def _is_tied(model: Backbone) -> bool:
+    """Return whether the matrix of the head is the table of tokens."""
+    tied = model.per_token and model.config.tied_embeddings
+    return tied and model.generator is None
 
 
 def transfer(
@@ -136,6 +146,7 @@ def transfer(
         lengths = _fit_positions(state, target_state, weights.cls_row, target.has_cls)
         _rescale(state, weights, target)
         _drop_other_head(state, target_state)
+        _share_table(state, target)
     _drop_decoder(state, target_state, target.config.depth)
     _drop_loose(state, target_state, weights.loose)
     _check_shapes(state, target_state, weights.name)
@@ -294,7 +305,7 @@ def repeat_rows(table: Float[Tensor, "n d"], length: int) -> Float[Tensor, "m d"
 
 def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> None:
     """Divide the embedding by the quotient of both models' input factors; outputs stay the same."""
-    tied = target.per_token and target.config.tied_embeddings
+    tied = _is_tied(target)
     if tied and not weights.tied:
         raise Unsupported(
             f"{weights.name} does not compute answers from its embedding, but this model does: "
@@ -314,6 +325,13 @@ def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> No
         for name in (NORM + kind for kind in ("weight", "bias")):
             if name in state:  # not every norm shifts
                 state[name] = state[name] * factor
+
+
+def _share_table(state: dict[str, Tensor], target: Backbone) -> None:
+    """Give the generator of `target`, if it has one, the table of tokens in `state`."""
+    for key, parameter in _named_parameters(target):
+        if key.startswith(GENERATOR) and parameter is target.embedding.weight:
+            state[key] = state[EMBEDDING]
 
 
 def _drop_other_head(state: dict[str, Tensor], target_state: Mapping[str, Tensor]) -> None:

@@ -222,6 +222,11 @@ def _check_facts(student: Backbone, teacher: Backbone) -> None:
             "a student learns the teacher's probabilities of classes, but this task asks for a "
             "real number, which has none; choose another task"
         )
+    if student.facts.head == Head.replaced_detection:
+        raise Unsupported(
+            "teacher and student must read the same tokens, but with objective=replaced each reads "
+            "samples of its generator; choose another objective of the task"
+        )
     if student.facts.memory or teacher.facts.memory:
         raise Unsupported(
             "distillation reads every window with an empty state, but this task has a memory; "

@@ -177,7 +177,8 @@ def _tally(task: Task, model: Backbone, outcome: Outcome, part: Batch, moved: Ba
     assert outcome.hit is not None, "outside training, a head must return which are correct"
     nll, hit = outcome.nll.detach().float().cpu(), outcome.hit.cpu()
     if not isinstance(task, AcceptsSeveral):
-        return task.tally(nll, hit, part)
+        scores = {name: (float(total), float(n)) for name, (total, n) in outcome.further.items()}
+        return task.tally(nll, hit, part)._replace(further=scores)
     chosen = choose_tokens(model, moved, writes=task.writes)
     hit, further = task.accept(chosen.cpu(), part)
     return task.tally(nll, hit, part)._replace(further=further)

@@ -96,4 +96,4 @@ def _read_window(model: Backbone, task: Task) -> None:
     with torch.no_grad():
         memory = remembered_tokens(model.config, task, training=False) if task.spec.memory else None
         state = None if memory is None else model.initial_state(1, memory)
-        model.run(tokens, None, state)
+        model.run(tokens, None, state, filled=True)

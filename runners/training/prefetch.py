@@ -131,8 +131,14 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def masks_of(batch: Batch) -> Layout:
-    """Return the fields of a batch that restrict which tokens attend to each other."""
-    return Layout(document=batch.document, prefix=batch.prefix, order=batch.order)
+    """Return the fields of a batch that restrict which tokens attend to each other.
+
+    If the model has a generator, the batch also decides its samples.
+    """
+    return Layout(
+        document=batch.document, prefix=batch.prefix, order=batch.order, uniform=batch.uniform,
+        masked_per_row=batch.masked_per_row,
+    )  # fmt: skip
 
 
 def asked_of(batch: Batch, device: torch.device) -> Int[Tensor, " n"] | None:

@@ -73,13 +73,13 @@ class ClassificationTask(RowsTask):
         hides = objective in HIDING
         if masked_share is not None and not (hides or objective is InputObjective.permutation):
             raise ValueError(
-                f"task.masked_share={masked_share} needs objective=masked, unilm or "
-                f"permutation: got objective={objective}; set task.masked_share=null"
+                f"task.masked_share={masked_share} needs objective=masked, unilm, permutation or "
+                f"replaced: got objective={objective}; set task.masked_share=null"
             )
         if masked_replacement is not MaskedReplacement.mask and not hides:
             raise ValueError(
-                f"task.masked_replacement={masked_replacement} needs objective=masked or unilm: "
-                f"got objective={objective}; set task.masked_replacement=mask"
+                f"task.masked_replacement={masked_replacement} needs objective=masked, unilm "
+                f"or replaced: got objective={objective}; set task.masked_replacement=mask"
             )
         if self.scalars and objective is not InputObjective.classify:
             raise ValueError(
@@ -157,7 +157,7 @@ class ClassificationTask(RowsTask):
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return metrics from `loss`, the mean in nats per token; {} if a class is predicted."""
         del split
-        if not self.per_token:
+        if not self.per_token or self.objective is InputObjective.replaced:
             return {}
         return {"perplexity": math.exp(loss), "bits_per_token": loss / math.log(2)}
 
@@ -186,8 +186,11 @@ class ClassificationTask(RowsTask):
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines on `split`, fitted on train, from what a model reads of both.
 
-        If the model predicts tokens, the only baseline is their frequencies in train.
+        If the model predicts tokens, the only baseline is their frequencies in train; if it finds
+        replaced tokens, it is the answer that all are original.
         """
+        if self.objective is InputObjective.replaced:
+            return [self._always_original(split)]
         if self.per_token:
             frequencies = self._count_tokens("train", scored=False)
             targets = self._count_tokens(split, scored=True)
@@ -211,6 +214,21 @@ class ClassificationTask(RowsTask):
             self.split(split).targets == guess,
             f"This baseline always answers {guess}, the most frequent training label. A model "
             "with this score has learnt nothing about its input.",
+        )
+
+    def _always_original(self, split: str) -> Baseline:
+        """Return the baseline that takes every token for the original one."""
+        replaced = total = 0
+        for batch in self.batches(split, batch_size=COUNTED_AT_ONCE, seed=0):
+            assert batch.uniform is not None, "a batch says which tokens are replaced"
+            replaced += int((batch.uniform > 0).sum())
+            total += int(batch.target.numel() if batch.keep is None else batch.keep.sum())
+        return Baseline(
+            name="always_original",
+            accuracy=1 - replaced / total,
+            outcomes=None,
+            sentence="This baseline takes every token for the original one. Samples that equal the "
+            "original tokens raise its accuracy to original_share, which each model reports.",
         )
 
     def _count_tokens(self, split: str, *, scored: bool) -> Int[np.ndarray, " v"]:

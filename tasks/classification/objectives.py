@@ -6,6 +6,7 @@
     prefix     tokens  a b _ c d       target  . . c d e     the tokens after a prefix
     unilm      as masked, and a mask of attention differs from example to example
     permutation  tokens a b c d e      target  . b . . e     each without reading itself
+    replaced    tokens  a _ c d _      target  a b c d e     the model reads a x c d e: x is new
 
 `_` is an additional id after the ids of the task. It is the mask, and the first token that a causal
 model reads. All positions are masked with the same probability, but at least one token of each
@@ -27,7 +28,9 @@ tokens of a source attend to the source, and tokens of a target to the source an
 With probability 1/6 each, tokens attend to earlier tokens, or to later ones. XLNet
 (arXiv:1906.08237) predicts the chosen tokens in a random order, each from all tokens that were not
 chosen and from the chosen ones earlier in this order. Tokens that were not chosen attend to each
-other, as in XLNet's code.
+other, as in XLNet's code. ELECTRA (arXiv:2003.10555) has a small generator fill the masked tokens
+with samples, and the model finds the samples that differ from the original tokens. The batch holds
+a random number for each sample, so that samples, too, depend on (seed, example) alone.
 """
 
 from dataclasses import replace
@@ -35,7 +38,7 @@ from enum import StrEnum, auto
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt64
+from jaxtyping import Bool, Float, Int, UInt64
 
 from lra.tasks.data.batching import Draw
 from lra.tasks.data.masking import draw_tokens, words_of
@@ -59,6 +62,8 @@ class InputObjective(StrEnum):
     """Masked tokens, from the tokens that one of UniLM's four masks of attention allows."""
     permutation = auto()
     """Some tokens in a random order, from all other tokens and those earlier in this order."""
+    replaced = auto()
+    """Which tokens a small generator has replaced, from all tokens."""
 
 
 class MaskedReplacement(StrEnum):
@@ -76,6 +81,7 @@ REGIMES = {
     InputObjective.unilm: "masked tokens under UniLM's masks, {share:.0%}",
     InputObjective.causal: "next token",
     InputObjective.prefix: "next token after a prefix",
+    InputObjective.replaced: "replaced tokens, {share:.0%}",
 }
 KINDS = {
     InputObjective.masked: Kind.masked_modelling,
@@ -83,8 +89,9 @@ KINDS = {
     InputObjective.prefix: Kind.sequence_to_sequence,
     InputObjective.unilm: Kind.masked_modelling,
     InputObjective.permutation: Kind.permutation_modelling,
+    InputObjective.replaced: Kind.replaced_detection,
 }
-HIDING = frozenset({InputObjective.masked, InputObjective.unilm})
+HIDING = frozenset({InputObjective.masked, InputObjective.unilm, InputObjective.replaced})
 """Objectives under which some tokens are hidden."""
 MASKS = {
     InputObjective.prefix: frozenset({"prefix"}),
@@ -92,6 +99,9 @@ MASKS = {
     InputObjective.permutation: frozenset({"order"}),
 }
 """Fields of `Batch` that an objective fills, and that decide which tokens attend to each other."""
+
+DETECTION_SCORES = frozenset({"original_share", "generator_accuracy", "generator_loss"})
+"""Further scores of `replaced`, which the model computes."""
 
 
 class Hiding(NamedTuple):
@@ -131,6 +141,7 @@ def spec_of(
         sources_vary=longest_prefix > 0,
         # The two texts of a pair become two examples, so the numbers of pairs would be wrong.
         sizes={} if spec.kind is Kind.pair else spec.sizes,
+        scores=DETECTION_SCORES if objective is InputObjective.replaced else spec.scores,
     )
 
 
@@ -165,6 +176,13 @@ def with_answers(batch: Batch, objective: InputObjective, hiding: Hiding) -> Bat
         return result._replace(weight=chosen.float(), order=order)
     if objective in HIDING:
         tokens, chosen = hide_tokens(target, real, index, hiding)
+        if objective is InputObjective.replaced:
+            return result._replace(
+                tokens=tokens[:, None],
+                weight=None if keep is None else keep.float(),
+                uniform=random_numbers(chosen, index, hiding.seed),
+                masked_per_row=chosen.double().sum(1).mean().expand(len(chosen)),
+            )
         result = result._replace(tokens=tokens[:, None], weight=chosen.float())
         if objective is InputObjective.unilm:
             result = result._replace(order=unilm_ranks(real.sum(1), index, position, hiding.seed))
@@ -211,6 +229,19 @@ def _draw_tokens(
     """Return True at the real tokens that the model must predict; `index` decides a row's draw."""
     drawn = draw_tokens(real.numpy(), index.numpy(), seed=hiding.seed, share=hiding.share)
     return torch.from_numpy(drawn).logical_and_(real)
+
+
+def random_numbers(
+    chosen: Bool[Tensor, "b l"], index: Int[Tensor, " b"], seed: int
+) -> Float[Tensor, "b l"]:
+    """Return numbers for `Batch.uniform`: in (0, 1) at chosen tokens, 0 at the others.
+
+    `index` is the number of each row; it decides the draw together with `seed`.
+    """
+    words = words_of(index.numpy(), chosen.shape[1], seed=seed, draw=Draw.sampled)
+    # The middles of 2^23 equal intervals, all of which float32 can represent.
+    middles = ((words >> np.uint64(41)).astype(np.float64) + 0.5) / 2**23
+    return torch.from_numpy(middles.astype(np.float32)).masked_fill(~chosen, 0)
 
 
 def random_ranks(

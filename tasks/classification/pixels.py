@@ -141,9 +141,9 @@ class Pixels(GrayTask):
         max_length: Number of tokens that a model reads of each image, from the first; null: all.
         validation_fraction: Share of the training images for validation: the last ones, or, with
             colour=rgb, a random draw.
-        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
-            permutation (tokens).
-        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 50 %.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm,
+            permutation or replaced (tokens).
+        masked_share: Fraction of tokens to draw, not for classify, causal and prefix; null: 50 %.
         masked_replacement: What masked tokens become: mask, or bert (80 % mask, 10 % random id).
     """
 

@@ -72,9 +72,9 @@ class TableTask(ClassificationTask):
         test_fraction: Share of train that becomes the test split.
         bucket_batches: Number of training batches whose examples are sorted by length together, so
             that batches need less padding; null: no sorting.
-        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
-            permutation (tokens).
-        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 15 %.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm,
+            permutation or replaced (tokens).
+        masked_share: Fraction of tokens to draw, not for classify, causal and prefix; null: 15 %.
         masked_replacement: What masked tokens become: mask, or bert (80 % mask, 10 % random id).
     """
 

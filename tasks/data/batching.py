@@ -34,6 +34,7 @@ class Draw(IntEnum):
     fresh = 12
     probe = 13
     redrawn = 14
+    sampled = 15
     strand = 20
 
 

@@ -67,7 +67,9 @@ def test_a_model_takes_a_batch_without_rows(head, residual):
     asks = head == Head.permutation_modelling
     masks = frozenset({"order"} if asks else ())
     facts = TaskFacts(head=head, vocabulary=11, classes=3, max_length=12, padded=True, masks=masks)
-    layout = Layout(order=torch.zeros(0, 12, dtype=torch.long) if asks else None)
+    layout = Layout(
+        order=torch.zeros(0, 12, dtype=torch.long) if asks else None, uniform=torch.zeros(0, 12)
+    )
     pooled = Pooling if head in {Head.classification, Head.pair} else [Pooling.cls]
     for positions, pooling in product((*Positions,)[:4], pooled):
         frame = BackboneConfig(

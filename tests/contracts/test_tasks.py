@@ -151,6 +151,10 @@ SHIPPED = {
     ),
     "dna-species": lambda: Dna(path=str(genomes(data_root() / "genomes")), window=30),
     "listops-prefix": lambda: few_trees(objective=InputObjective.prefix),
+    "listops-replaced": lambda: few_trees(objective=InputObjective.replaced),
+    "retrieval-replaced": lambda: Retrieval(
+        source=RetrievalSource.sample, objective=InputObjective.replaced
+    ),
     "listops-permutation": lambda: few_trees(objective=InputObjective.permutation),
     "text-unilm": lambda: Text(
         source=TextSource.sample,

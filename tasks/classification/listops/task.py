@@ -90,9 +90,9 @@ class ListOps(ClassificationTask):
             padding; null: the longest row of each batch.
         bucket_batches: Number of training batches whose examples are sorted by length together, so
             that batches need less padding; null: no sorting.
-        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
-            permutation (tokens).
-        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 10 %.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm,
+            permutation or replaced (tokens).
+        masked_share: Fraction of tokens to draw, not for classify, causal and prefix; null: 10 %.
         masked_replacement: What masked tokens become: mask, or bert (80 % mask, 10 % random id).
     """
 

@@ -99,9 +99,9 @@ class Pathfinder(GrayTask):
         deviation: Divisor of gray level / 255 - mean, for scalars.
         black_is_padding: Whether black pixels have the padding id 0, as in the Long Range Arena
             code; for symbols.
-        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
-            permutation (tokens).
-        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 50 %.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm,
+            permutation or replaced (tokens).
+        masked_share: Fraction of tokens to draw, not for classify, causal and prefix; null: 50 %.
         masked_replacement: What masked tokens become: mask, or bert (80 % mask, 10 % random id).
     """
 

@@ -152,9 +152,14 @@ def test_the_baseline_is_the_frequency_of_tokens(name, objective):
     [
         ("mnist", ["objective=masked", "encoding=scalars"], "set task.encoding=symbols"),
         ("text", ["masked_share=0.2"], "needs objective=masked, unilm"),
+        ("mnist", ["objective=replaced", "encoding=scalars"], "set task.encoding=symbols"),
         ("text", ["objective=causal", "masked_share=0.2"], "got objective=causal"),
         ("text", ["objective=masked", "masked_share=1"], "must lie in \\(0, 1\\)"),
-        ("text", ["objective=prefix", "masked_replacement=bert"], "needs objective=masked or"),
+        (
+            "text",
+            ["objective=prefix", "masked_replacement=bert"],
+            "needs objective=masked, unilm or",
+        ),
     ],
 )
 def test_options_that_do_not_fit(name, words, message):
@@ -234,6 +239,45 @@ def test_unilm_masks_as_masked_modelling_does_and_adds_ranks():
     assert masks(task, "test", 0) == masks(plain, "test", 0)
     batch = next(task.batches("train", batch_size=8, seed=1))
     assert batch.order.shape == batch.target.shape
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_replaced_tokens_are_those_that_masked_modelling_hides(name):
+    plain, task = made(name, "objective=masked"), made(name, "objective=replaced")
+    assert task.spec.kind is Kind.replaced_detection
+    assert task.spec.vocabulary == plain.spec.vocabulary
+    for split in ("train", "test"):
+        for one, other in zip(
+            plain.batches(split, batch_size=8, seed=3),
+            task.batches(split, batch_size=8, seed=3),
+            strict=True,
+        ):
+            assert torch.equal(one.tokens, other.tokens)
+            assert torch.equal(one.target, other.target)
+            assert torch.equal(one.weight > 0, other.uniform > 0)
+            assert float(other.uniform.max()) < 1
+            counted = torch.ones_like(one.weight) if other.weight is None else other.weight
+            keep = torch.ones_like(one.tokens) if one.keep is None else one.keep
+            assert torch.equal(counted > 0, keep[:, 0] > 0)
+
+
+def test_the_numbers_of_samples_depend_on_the_seed_and_the_example_alone():
+    task = made("listops", "objective=replaced")
+
+    def numbers(split, seed, size):
+        return {
+            int(index): row[row > 0].tolist()
+            for batch in task.batches(split, batch_size=size, seed=seed)
+            for index, row in zip(batch.index, batch.uniform, strict=True)
+        }
+
+    assert numbers("test", 1, 4) == numbers("test", 2, 20)
+    first, second = numbers("train", 1, 4), numbers("train", 2, 4)
+    assert first == numbers("train", 1, 8)
+    assert first != second
+    drawn = np.array([u for row in first.values() for u in row])
+    assert len({*drawn.tolist()}) > 0.9 * len(drawn)
+    assert abs(drawn.mean() - 0.5) < 0.1
 
 
 def test_the_default_is_the_classification_task():

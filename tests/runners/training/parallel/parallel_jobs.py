@@ -35,6 +35,12 @@ from lra.runners.records import Measurement, Outcomes
 from lra.runners.training.config import Keep, TrainConfig
 from lra.runners.training.loop import Trainer
 from lra.runners.training.optim import OptimConfig
+from lra.tasks.classification.objectives import (
+    Hiding,
+    InputObjective,
+    MaskedReplacement,
+    with_answers,
+)
 from lra.tasks.data.tokens import tally
 from lra.tasks.language import characters
 from lra.tasks.language.base import Regime
@@ -77,6 +83,31 @@ class RareTokens(Tiny):
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum over the tokens that count."""
         return tally(nll, hit, batch, {})
+
+
+class Detecting(Tiny):
+    """Tokens of which a generator replaces some: their numbers in two ranks are unequal."""
+
+    spec = replace(Tiny.spec, kind=Kind.replaced_detection, vocabulary=9, classes=9)
+
+    def batches(self, split: str, **options: Any) -> Iterator[Batch]:
+        """Yield batches with masked tokens."""
+        hiding = Hiding(0, 0.3, MaskedReplacement.mask, range(1, 8))
+        for batch in super().batches(split, **options):
+            yield with_answers(batch, InputObjective.replaced, hiding)
+
+    def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
+        """Sum over the real tokens."""
+        return tally(nll, hit, batch, {})
+
+
+def detector() -> Backbone:
+    """Return a model that finds replaced tokens."""
+    config = BackboneConfig(width=8, heads=2, depth=2, feed_forward_width=16, generator_share=0.5)
+    facts = TaskFacts(
+        head=Head.replaced_detection, vocabulary=9, classes=9, max_length=12, padded=True
+    )
+    return Backbone(config, facts, [SoftmaxAttention], seed=3)
 
 
 def streams() -> Task:
@@ -134,6 +165,7 @@ MODELS: dict[str, Callable[[], Backbone]] = {
         language_model, SoftmaxAttention, positions=Positions.none, tied_embeddings=False,
         softmax="adaptive", softmax_cutoffs=[4],
     ),
+    "detector": detector,
     "reversible": partial(language_model, LinearAttention, residual=Residual.reversible,
                           positions=Positions.none),
     "recomputing": partial(language_model, SoftmaxAttention, activation_checkpointing=True,
@@ -145,8 +177,9 @@ TASKS: dict[str, Callable[[], Task]] = {
     "rare": Rare,
     "rare tokens": RareTokens,
     "streams": streams,
+    "detecting": Detecting,
 }
-CURVE = {"train_loss", "accuracy", "loss"}
+CURVE = {"train_loss", "train_penalty", "accuracy", "loss"}
 
 
 @dataclass

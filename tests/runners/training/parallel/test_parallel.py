@@ -32,6 +32,10 @@ KINDS = {
     "few tokens asked, adaptive": Asked(
         "adaptive", "rare tokens", optim={"batch_size": 4, "weight_decay": 0.3}
     ),
+    "detector": Asked("detector", "detecting", optim={"batch_size": 7}),
+    "detector, in parts": Asked(
+        "detector", "detecting", optim={"batch_size": 7, "micro_batch_size": 2}
+    ),
     "redrawn": Asked(model="redrawn"),
     "streams": Asked("remembering", "streams", optim={"batch_size": 3}, config={"keep": "last"}),
     "reversible": Asked("reversible", "streams", optim={"batch_size": 2}, config={"keep": "last"}),
@@ -40,7 +44,7 @@ KINDS = {
 }
 EVEN = {
     name: replace(KINDS[name], optim={**KINDS[name].optim, "batch_size": 4})
-    for name in ("redrawn", "streams", "recomputed", "accumulated", "few tokens asked")
+    for name in ("redrawn", "streams", "recomputed", "accumulated", "few tokens asked", "detector")
 } | {
     f"{optimiser}, averaged": Asked(
         optim={"optimiser": optimiser, "batch_size": 4, "ema_decay": 0.9, "weight_decay": 0.1}
