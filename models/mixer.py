@@ -326,7 +326,7 @@ class Layout(NamedTuple):
     """Read-only facts about the tokens of one pass. None means the default, and the fast path.
 
     The model derives `keep` from the padding of a batch and `start` from a state along time. The
-    batch itself contains `document`, `prefix` and `order`. No task sets `is_global`. A stack raises
+    batch itself contains the masks and `condition`. No task sets `is_global`. A stack raises
     an error for a fact that one of its mixers does not support.
     """
 
@@ -347,6 +347,9 @@ class Layout(NamedTuple):
     """Cache for what layers compute from these facts; None: each layer computes it."""
     unread: bool = False
     """A promise of the model: inputs at padding are normed, and outputs at padding are unused."""
+    condition: Int[Tensor, " b"] | Float[Tensor, "b d"] | None = None
+    """What each row is generated under: its id in a batch, and its vector inside the model. Norms
+    read it, and mixers ignore it."""
 
     def once(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
         """Return what `make` returns, computed once for all layers of a pass: see `MadeOnce.of`."""
@@ -367,7 +370,7 @@ class Layout(NamedTuple):
         return x.flatten(0, 1).index_fill(0, rows, 0.0).view_as(x)
 
 
-FACTS = tuple(name for name in Layout._fields if name not in {"derived", "unread"})
+FACTS = tuple(name for name in Layout._fields if name not in {"derived", "unread", "condition"})
 """Names of the facts in a layout."""
 MASKS = ("document", "prefix", "order")
 """Facts that decide which tokens attend to each other, besides padding."""

@@ -215,6 +215,10 @@ class Backbone(nn.Module):
             self.positions = AxialPositions(
                 facts.max_length, config.width, config.axial_shape, config.axial_widths
             )
+        self.conditions: nn.Embedding | None = None
+        if facts.conditions:
+            torch.default_generator.manual_seed(derive(seed, "conditions"))
+            self.conditions = nn.Embedding(facts.conditions, config.width)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.output_dropout = nn.Dropout(config.output_dropout)
 
@@ -437,7 +441,7 @@ class Backbone(nn.Module):
             tokens: Ids (or real numbers) of b examples, each of p = 1 sequence, or 2 for pairs.
             keep: True for real tokens; None: there is no padding.
             state: What a causal model remembers of earlier tokens; None: nothing.
-            layout: The masks of the batch: documents, prefixes, or an order.
+            layout: The masks of the batch (documents, prefixes, or an order) and its conditions.
         """
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         if isinstance(self.head, TokenHead):
@@ -475,11 +479,13 @@ class Backbone(nn.Module):
         state of the stack.
 
         `tokens`, `keep` and `state` are as in `predict`. Of `layout`, only the facts in
-        `lra.models.mixer.MASKS` are used. With `to_answer`, the caller needs only what the head
-        reads, so the output may have position 0 alone.
+        `lra.models.mixer.MASKS` and the ids of `condition` are used. With `to_answer`, the caller
+        needs only what the head reads, so the output may have position 0 alone.
         """
         self.facts.check(tokens)
         layout = placing.masks_of(layout, self.facts, state)
+        if self.conditions is not None:
+            layout = layout._replace(condition=self.conditions(layout.condition))
         if state is not None and keep is not None:
             raise ValueError(
                 "a state can continue only rows without padding: got a state and a keep mask; put "

@@ -131,8 +131,10 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def masks_of(batch: Batch) -> Layout:
-    """Return the fields of a batch that restrict which tokens attend to each other."""
-    return Layout(document=batch.document, prefix=batch.prefix, order=batch.order)
+    """Return the masks of a batch (which tokens attend to each other), and its conditions."""
+    return Layout(
+        document=batch.document, prefix=batch.prefix, order=batch.order, condition=batch.condition
+    )
 
 
 def asked_of(batch: Batch, device: torch.device) -> Int[Tensor, " n"] | None:
