@@ -168,6 +168,9 @@ class Site:
     """One of `INSIDE` if the mixer itself must apply the positions; else `none`."""
     relative_distance: int = 64
     """Largest distance that `positions=shaw` distinguishes."""
+    source_length: int = 0
+    target_length: int = 0
+    """Tokens of the longest source and target; 0: none."""
     cls: bool = False
     """Whether position 0 is a CLS vector, at which tasks read the answer."""
     generator: torch.Generator = field(default_factory=torch.Generator)
@@ -325,9 +328,8 @@ class MadeOnce:
 class Layout(NamedTuple):
     """Read-only facts about the tokens of one pass. None means the default, and the fast path.
 
-    The model derives `keep` from the padding of a batch and `start` from a state along time. The
-    batch itself contains the masks and `condition`. No task sets `is_global`. A stack raises
-    an error for a fact that one of its mixers does not support.
+    The model derives `keep` from padding and `start` from a state along time. The batch contains
+    masks and `condition`. A stack refuses facts that one of its mixers does not support.
     """
 
     keep: Bool[Tensor, "b l"] | None = None
@@ -348,8 +350,7 @@ class Layout(NamedTuple):
     unread: bool = False
     """A promise of the model: inputs at padding are normed, and outputs at padding are unused."""
     condition: Int[Tensor, " b"] | Float[Tensor, "b d"] | None = None
-    """What each row is generated under: its id in a batch, and its vector inside the model. Norms
-    read it, and mixers ignore it."""
+    """What a row is generated under: an id in a batch, a vector in the model, for norms alone."""
 
     def once(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
         """Return what `make` returns, computed once for all layers of a pass: see `MadeOnce.of`."""

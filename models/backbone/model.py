@@ -245,6 +245,8 @@ class Backbone(nn.Module):
             output_bias=config.output_bias,
             max_length=pooled_length(longest, times, has_cls=self.has_cls),
             causal=self.causal,
+            source_length=self.facts.source_length if "prefix" in self.facts.masks else 0,
+            target_length=self.facts.target_length if "prefix" in self.facts.masks else 0,
             layer=layer,
             depth=len(config.uses) + self.decoder,
             attention_dropout=config.attention_dropout,
