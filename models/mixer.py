@@ -168,6 +168,9 @@ class Site:
     """One of `INSIDE` if the mixer itself must apply the positions; else `none`."""
     relative_distance: int = 64
     """Largest distance that `positions=shaw` distinguishes."""
+    source_length: int = 0
+    target_length: int = 0
+    """Tokens of the longest source and target; 0: none."""
     cls: bool = False
     """Whether position 0 is a CLS vector, at which tasks read the answer."""
     generator: torch.Generator = field(default_factory=torch.Generator)
@@ -325,9 +328,8 @@ class MadeOnce:
 class Layout(NamedTuple):
     """Read-only facts about the tokens of one pass. None means the default, and the fast path.
 
-    The model derives `keep` from the padding of a batch and `start` from a state along time. The
-    batch itself contains `document`, `prefix` and `order`. No task sets `is_global`. A stack raises
-    an error for a fact that one of its mixers does not support.
+    The model derives `keep` from padding and `start` from a state along time. The batch contains
+    masks and `condition`. A stack refuses facts that one of its mixers does not support.
     """
 
     keep: Bool[Tensor, "b l"] | None = None
@@ -353,6 +355,8 @@ class Layout(NamedTuple):
     masked_per_row: Float[Tensor, " b"] | None = None
     """Mean number of these samples in the rows of the whole batch, for each row; None: this is the
     whole batch."""
+    condition: Int[Tensor, " b"] | Float[Tensor, "b d"] | None = None
+    """What a row is generated under: an id in a batch, a vector in the model, for norms alone."""
 
     def once(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
         """Return what `make` returns, computed once for all layers of a pass: see `MadeOnce.of`."""
@@ -373,7 +377,7 @@ class Layout(NamedTuple):
         return x.flatten(0, 1).index_fill(0, rows, 0.0).view_as(x)
 
 
-OF_MODEL = frozenset({"derived", "unread", "uniform", "masked_per_row"})
+OF_MODEL = frozenset({"derived", "unread", "uniform", "masked_per_row", "condition"})
 FACTS = tuple(name for name in Layout._fields if name not in OF_MODEL)
 """Names of the facts in a layout."""
 MASKS = ("document", "prefix", "order")

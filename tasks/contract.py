@@ -296,6 +296,11 @@ def check_masks(task: Task) -> TaskFinding:
                     f"{split}: a batch has the masks {sorted(masks)}, but "
                     f"spec.masks={sorted(task.spec.masks)}"
                 )
+            condition = batch.condition
+            if (condition is None) == bool(task.spec.conditions) or (
+                condition is not None and bool((condition >= task.spec.conditions).any())
+            ):
+                faults.add(f"{split}: conditions are not those of spec.conditions")
             if batch.prefix is not None:
                 length = batch.tokens.shape[2]
                 if bool(((batch.prefix < 0) | (batch.prefix >= length)).any()):

@@ -94,6 +94,8 @@ class TaskSpec:
     """Tokens of the longest answer to a source."""
     sources_vary: bool = False
     """Whether some sources are shorter than `source_length`."""
+    conditions: int = 0
+    """Number of conditions, of which every batch has one for each row; 0: none."""
     scores: frozenset[str] = frozenset()
     """Scores besides accuracy and loss: exact_match, macro_accuracy, scaled_accuracy, mcc for two
     classes, and those of `AcceptsSeveral`."""
@@ -143,6 +145,8 @@ class Batch(NamedTuple):
     so compute its share of their mean loss."""
     allowed: Int[Tensor, "b l"] | None = None
     """All correct answers of each question: bit i is set if id i is one. None: the target alone."""
+    condition: Int[Tensor, " b"] | None = None
+    """Condition under which each row is generated, for example its class. None: there are none."""
 
 
 class Tally(NamedTuple):

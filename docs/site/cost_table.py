@@ -57,6 +57,8 @@ HEAD = (
 )
 HEAD_GPU = ("H100: speed at 16,384", "H100: memory")
 REFERENCE = "sdpa"
+SOURCED = ("rnnsearch",)
+"""Families that need a source and a target, which `runner=scaling` has not."""
 UNMEASURED = "–"
 ONE_SIDED = " ‡"
 """Marks factors of a family that is causal although the task allows both directions."""
@@ -166,7 +168,7 @@ def finding(both: Rows, alone: Rows) -> str:
 
 def families() -> list[str]:
     """Return the families that are compared with exact attention."""
-    return sorted({*names("model")} - {REFERENCE})
+    return sorted({*names("model")} - {REFERENCE, *SOURCED})
 
 
 def line(model: str, texts: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ def describe_traits(
     """Return the traits of the model that `node` describes, as plain values.
 
     Builds a bidirectional and a causal model on the meta device, with the backbone options of the
-    file.
+    file; if the family has neither, one from sequence to sequence.
 
     Args:
         node: The content of the model's YAML file.
@@ -46,7 +46,10 @@ def describe_traits(
     by_direction, refusals, looks_back = dict[str, dict[str, Any]](), dict[str, str](), False
     for direction, head in (
         ("bidirectional", Head.classification), ("causal", Head.language_modelling),
+        ("sequence-to-sequence", Head.sequence_to_sequence),
     ):  # fmt: skip
+        if by_direction and head is Head.sequence_to_sequence:
+            continue  # only for families that need a source and a target
         try:
             facts = _read_facts(node, mixers, stack, head)
         except Unsupported as error:
@@ -95,6 +98,9 @@ def small_model(
     size = {"width": WIDTH, "heads": HEADS, "depth": max(DEPTH, len(mixers))}
     config = make(BackboneConfig, {**options, **size, **more}, "model.backbone")
     task = TaskFacts(head=head, vocabulary=16, classes=2, max_length=MAX_LENGTH)
+    if head is Head.sequence_to_sequence:
+        half = MAX_LENGTH // 2
+        task = replace(task, masks=frozenset({"prefix"}), source_length=half, target_length=half)
     return Backbone(config, task, mixers, stack=stack, seed=0)
 
 

@@ -85,6 +85,11 @@ examples:
         "least P (nucleus sampling)",
     )  # fmt: skip
     args.add_argument(
+        "--condition", metavar="CLASS",
+        help="name or number of the class of the text, for models trained with "
+        "task.class_conditional=true",
+    )  # fmt: skip
+    args.add_argument(
         "--seed", type=whole(0, 2**63 - 1), default=0,
         help="seed of the random draws; with equal logits, a seed gives the same text on every "
         "machine; default: 0",
@@ -106,6 +111,7 @@ def main(argv: list[str]) -> int:
     run = training.run()
     task = speller(run, training.key)
     ids = prompt_ids(task, text)
+    condition = condition_of(run, arguments.condition)
     model = trained_model(run, training.checkpoints)
     if sampling.top_k is not None and sampling.top_k > model.facts.vocabulary:
         raise CommandError(
@@ -118,7 +124,8 @@ def main(argv: list[str]) -> int:
     from lra.models.backbone.writing import open_text
 
     begun = time.perf_counter()
-    opening = open_text(model, torch.from_numpy(ids.astype(np.int64)), arguments.tokens)
+    prompt = torch.from_numpy(ids.astype(np.int64))
+    opening = open_text(model, prompt, arguments.tokens, condition)
     prefill_s = time.perf_counter() - begun
     print(headline(run, training.key, opening), file=sys.stderr)
     begun = time.perf_counter()
@@ -238,6 +245,32 @@ def prompt_ids(task: Spells, text: str) -> "Integer[np.ndarray, ' n']":
     if not len(ids):
         raise CommandError(f"the prompt {text!r} contains no token; give at least one word")
     return ids
+
+
+def condition_of(run: Run, chosen: str | None) -> int | None:
+    """Return the id of the condition that `--condition` names; None if the task has none.
+
+    Raises:
+        CommandError: There is no such condition, or it is missing, or the task has none.
+    """
+    count = run.task.spec.conditions
+    if not count:
+        if chosen is not None:
+            raise CommandError(
+                f"--condition {chosen}: {run.model_name} was trained on {run.task_name} without "
+                "conditions; remove this argument"
+            )
+        return None
+    names = getattr(run.task, "condition_names", ())
+    ids = {str(number): number for number in range(count)}
+    ids |= {name: number for number, name in enumerate(names)}
+    if chosen not in ids:
+        problem = "--condition is missing" if chosen is None else f"--condition {chosen}"
+        raise CommandError(
+            f"{problem}: this model writes text of one of {count} classes; give a number from 0 to "
+            f"{count - 1}" + (f", or {' or '.join(names)}" if names else "")
+        )
+    return ids[chosen]
 
 
 def trained_model(run: Run, checkpoints: str) -> "Backbone":

@@ -515,6 +515,7 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
         target_length=spec.target_length,
         sources_vary=spec.sources_vary,
         masks=spec.masks if answers_tokens and max_length is None else frozenset(),
+        conditions=spec.conditions if answers_tokens and max_length is None else 0,
     )
 
 

@@ -366,7 +366,23 @@ def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[Mixer
 
 
 def check_norm(config: BackboneConfig, facts: TaskFacts) -> None:
-    """Raise `Unsupported` if batch norm would let outputs depend on later tokens or on padding."""
+    """Raise `Unsupported` for a norm that does not fit the task.
+
+    Batch norm lets outputs depend on later tokens and on padding; a conditional norm needs a task
+    with conditions, and such a task needs a conditional norm.
+    """
+    if facts.conditions and config.norm != NormKind.conditional:
+        raise Unsupported(
+            f"this task gives each row one of {facts.conditions} conditions, which only "
+            f"norm=conditional reads: got norm={config.norm}; set model.backbone.norm=conditional, "
+            "or task.class_conditional=false"
+        )
+    if config.norm == NormKind.conditional and not facts.conditions:
+        raise Unsupported(
+            "norm=conditional reads a condition of each row, but this task or runner has none: "
+            "set task=text task.objective=causal task.class_conditional=true and a runner that "
+            "trains, or model.backbone.norm=layer"
+        )
     if config.norm != NormKind.batch:
         return
     if facts.head in CAUSAL_HEADS:

@@ -224,6 +224,11 @@ class BackboneConfig:
         check_loop(self)
         if self.norm == NormKind.batch:
             self._check_batch_norm()
+        if self.norm == NormKind.conditional and self.residual == Residual.reversible:
+            raise ValueError(
+                "norm=conditional learns a vector of each condition, to which "
+                "residual=reversible passes no gradient: set residual=pre_norm, or norm=layer"
+            )
 
     def _refuse_numbers(self) -> None:
         """Raise ValueError for numbers outside their ranges."""
@@ -455,6 +460,8 @@ class TaskFacts:
     """Whether some sources are shorter."""
     masks: frozenset[str] = frozenset()
     """Masks among `lra.models.mixer.MASKS` in every batch, which every mixer must support."""
+    conditions: int = 0
+    """Conditions under which a language model generates, one for each row; 0: none."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for facts that contradict each other."""

@@ -100,7 +100,8 @@ class DepthBlock(TransformerBlock):
         mixed = self.mixed(flow, layout, blank, None, canon)
         sources.add(mixed.x)
         if self.network is not None:
-            sources.add(self.by_pieces(sources.read(self.network_query), canon))
+            x = sources.read(self.network_query)
+            sources.add(self.by_pieces(x, canon, layout.condition))
         return self.ended(mixed.with_x(sources.latest), canon)
 
 
@@ -132,4 +133,4 @@ class AttentionStack(Stack):
             flow = block(flow._replace(state=state), layout, blank, sources)
             after.append(flow.state)
         flow = flow._replace(state=tuple(after) if has_state else None)
-        return flow.with_x(self.closed(sources.read(self.query)))
+        return flow.with_x(self.closed(sources.read(self.query), layout.condition))

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lra.conf.choices import rebind
@@ -45,6 +45,34 @@ from lra.models.mixer import (
     Unsupported,
 )
 from lra.models.multi_head import MultiHead
+
+
+def source_mask(layout: Layout, longest: int) -> Bool[Tensor, "b s"]:
+    """Return which of the first `longest` places of a row hold real tokens of its source."""
+    assert layout.prefix is not None
+    keep = torch.arange(longest, device=layout.prefix.device) < layout.prefix[:, None]
+    return keep if layout.keep is None else keep & layout.keep[:, :longest]
+
+
+def cut_targets(
+    x: Float[Tensor, "b l d"], prefix: Int[Tensor, " b"], longest: int
+) -> Float[Tensor, "b t d"]:
+    """Cut the targets out of rows: token t of a target is at place `prefix` + t of its row.
+
+    A short target is filled up with the row's last token; no earlier token depends on it.
+    """
+    steps = torch.arange(min(longest, x.shape[1]), device=x.device)
+    cut = (prefix[:, None] + steps).clamp(max=x.shape[1] - 1)
+    return x.gather(1, cut[..., None].expand(-1, -1, x.shape[2]))
+
+
+def put_targets(
+    x: Float[Tensor, "b t d"], prefix: Int[Tensor, " b"], length: int
+) -> Float[Tensor, "b l d"]:
+    """Put outputs at tokens of targets back into rows of this length; those of sources are 0."""
+    place = torch.arange(length, device=x.device) - prefix[:, None]
+    back = place.clamp(0, x.shape[1] - 1)[..., None].expand(-1, -1, x.shape[2])
+    return x.gather(1, back).masked_fill((place < 0)[..., None], 0.0)
 
 
 class DecoderBlock(nn.Module):
@@ -158,32 +186,20 @@ class EncoderDecoder(nn.Module):
 
         Sources and targets are cut out of the rows, padded to their largest length, and put back.
         """
-        prefix, (_, length, width) = layout.prefix, flow.x.shape
+        prefix, length = layout.prefix, flow.x.shape[1]
         if prefix is None or flow.state is not None:
             raise Unsupported(
                 "an encoder-decoder reads whole rows, without a state, and needs to know where "
                 "the source of each row ends: pass layout.prefix, and no state"
             )
-        start, place = prefix[:, None], torch.arange(length, device=flow.x.device)
         source_length = min(self.facts.source_length, length)
-        keep = None
-        if self.facts.sources_vary:
-            keep = place[:source_length] < start
-            if layout.keep is not None:
-                keep = keep & layout.keep[:, :source_length]
+        keep = source_mask(layout, source_length) if self.facts.sources_vary else None
         source_layout = Layout(keep=keep)
         encoded = self.encoder(flow.with_x(flow.x[:, :source_length]), source_layout)
-        # Cut the targets out: token t of a target is at place `start` + t of its row.
-        steps = place[: min(self.facts.target_length, length)]
-        # A short target is filled up with the row's last token; no earlier token attends to it.
-        cut = (start + steps).clamp(max=length - 1)[..., None].expand(-1, -1, width)
-        target: Flow = encoded.with_x(flow.x.gather(1, cut))
+        target: Flow = encoded.with_x(cut_targets(flow.x, prefix, self.facts.target_length))
         for block in self.decoder:
             target = block(target, Layout(), encoded.x, source_layout)
-        # Each place of a row takes the output of its token in the target; the source's become 0.
-        put_back = (place - start).clamp(0, len(steps) - 1)[..., None].expand(-1, -1, width)
-        x = self.norm(target.x).gather(1, put_back).masked_fill((place < start)[..., None], 0.0)
-        return target.with_x(x)
+        return target.with_x(put_targets(self.norm(target.x), prefix, length))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Raise `Unsupported`, because the decoder reads the whole target at once."""

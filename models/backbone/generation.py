@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lra.models.backbone.model import Backbone
-from lra.models.mixer import State, Unsupported
+from lra.models.mixer import Layout, State, Unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,15 +141,24 @@ class Point(NamedTuple):
     """What the model reads next: the new tokens with a state, all tokens without one."""
     state: State
     """The state after earlier tokens; None: there is no state, so all tokens are read again."""
+    condition: Int[Tensor, " b"] | None = None
+    """The id of the condition of each row; None: the model reads none."""
 
 
-def begin(model: Backbone, prompts: Int[Tensor, "b l"], *, memory: int | None) -> Point:
+def begin(
+    model: Backbone,
+    prompts: Int[Tensor, "b l"],
+    *,
+    memory: int | None,
+    condition: Int[Tensor, " b"] | None = None,
+) -> Point:
     """Return the starting point of a continuation; the model has not read the prompts yet.
 
     Args:
         model: A language model in eval mode.
         prompts: Token ids, b prompts of l >= 1 tokens.
         memory: Number of tokens, prompt included, that the state must store; None: no state.
+        condition: The id of the condition of each prompt; None: the model reads none.
 
     Raises:
         Unsupported: The model is no causal language model, or has no state.
@@ -167,13 +176,14 @@ def begin(model: Backbone, prompts: Int[Tensor, "b l"], *, memory: int | None) -
             "a prompt must have at least one token: got none; begin with a token that starts a text"
         )
     if memory is None:
-        return Point(prompts, None)
-    return Point(prompts, model.initial_state(prompts.shape[0], memory))
+        return Point(prompts, None, condition)
+    return Point(prompts, model.initial_state(prompts.shape[0], memory), condition)
 
 
 def next_logits(model: Backbone, point: Point) -> tuple[Float[Tensor, "b c"], State]:
     """Read the unread tokens of `point`; return logits of the next token, and the next state."""
-    flow = model.run(point.unread[:, None], None, point.state)
+    layout = Layout(condition=point.condition)
+    flow = model.run(point.unread[:, None], None, point.state, layout)
     return cast(Any, model.head)(flow.x[:, -1:])[:, 0], flow.state
 
 
@@ -187,7 +197,8 @@ def advance(
     logits, state = next_logits(model, point)
     token = sampling.draw(logits, generator)
     new = token[:, None]
-    return token, Point(new if state is not None else torch.cat((point.unread, new), 1), state)
+    unread = new if state is not None else torch.cat((point.unread, new), 1)
+    return token, Point(unread, state, point.condition)
 
 
 def generate(
@@ -198,6 +209,7 @@ def generate(
     sampling: TokenSampling = GREEDY,
     generator: torch.Generator | None = None,
     recompute: bool = False,
+    conditions: Int[Tensor, " rows"] | None = None,
 ) -> list[Int[Tensor, " n"]]:
     """Continue each prompt by `steps` tokens; return the new tokens of each prompt.
 
@@ -211,6 +223,7 @@ def generate(
         sampling: How a token is chosen from its logits.
         generator: Generator for random draws, on the model's device.
         recompute: Whether to read all tokens again for each new token, without a state.
+        conditions: The id of the condition of each prompt, for models that read one.
 
     Raises:
         Unsupported: The model is no causal language model, or has no state without `recompute`.
@@ -227,7 +240,9 @@ def generate(
         for length in sorted(groups):
             rows = groups[length]
             memory = None if recompute else length + steps
-            point = begin(model, torch.stack([prompts[row] for row in rows]), memory=memory)
+            stacked = torch.stack([prompts[row] for row in rows])
+            condition = None if conditions is None else conditions[rows]
+            point = begin(model, stacked, memory=memory, condition=condition)
             added = []
             for _ in range(steps):
                 token, point = advance(model, point, sampling, generator)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lra.models.backbone.canon import CanonPass
 from lra.models.backbone.config import BackboneConfig, Residual
 from lra.models.backbone.networks import WITHOUT_MAPS
-from lra.models.backbone.norms import norm_of
+from lra.models.backbone.norms import Condition, apply_norm, norm_of
 from lra.models.backbone.stack import Blank, KeySource, TransformerBlock, family
 from lra.models.idle import defaults
 from lra.models.mixer import (
@@ -132,8 +132,8 @@ class NetworkBlock(TransformerBlock):
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Apply the network at each position."""
-        del layout, blank, source
-        return flow.with_x(flow.x + self.by_pieces(flow.x))
+        del blank, source
+        return flow.with_x(flow.x + self.by_pieces(flow.x, condition=layout.condition))
 
 
 class OutputNormBlock(TransformerBlock):
@@ -148,21 +148,24 @@ class OutputNormBlock(TransformerBlock):
                 "stand between them: choose model.backbone.residual=pre_norm"
             )
 
-    def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
+    def entering(
+        self, x: Float[Tensor, "b l d"], blank: Blank, condition: Condition = None
+    ) -> Float[Tensor, "b l d"]:
         """Return the input of the mixer: the residual stream `x`, 0 where `blank`."""
+        del condition
         return x if blank is None else x.masked_fill(blank, 0.0)
 
     def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
         """Return the norm of the mixer's output."""
         mixed = super().mix(flow, layout, source)
-        return mixed.with_x(self.mixer_norm(mixed.x))
+        return mixed.with_x(apply_norm(self.mixer_norm, mixed.x, layout.condition))
 
     def transformed(
-        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None, condition: Condition = None
     ) -> Float[Tensor, "b l d"]:
         """Return what the network adds to the residual stream `x`: the norm of its output."""
         norm: Any = self.network_norm
-        return self.dropped(norm(self.computed(x, canon)))
+        return self.dropped(apply_norm(norm, self.computed(x, canon), condition))
 
 
 class SandwichBlock(OutputNormBlock):
@@ -177,16 +180,18 @@ class SandwichBlock(OutputNormBlock):
         if self.network is not None:
             self.network_input_norm = norm_of(kind, width, epsilon)
 
-    def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
+    def entering(
+        self, x: Float[Tensor, "b l d"], blank: Blank, condition: Condition = None
+    ) -> Float[Tensor, "b l d"]:
         """Return the input of the mixer: the norm of the residual stream `x`, 0 where `blank`."""
-        return super().entering(self.mixer_input_norm(x), blank)
+        return super().entering(apply_norm(self.mixer_input_norm, x, condition), blank)
 
     def transformed(
-        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None, condition: Condition = None
     ) -> Float[Tensor, "b l d"]:
         """Return what the network adds to the residual stream `x`."""
         norm: Any = self.network_input_norm
-        return super().transformed(norm(x), canon)
+        return super().transformed(apply_norm(norm, x, condition), canon, condition)
 
 
 def check_network_layer(config: BackboneConfig) -> None:

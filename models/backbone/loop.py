@@ -168,7 +168,7 @@ class LoopStack(Stack):
         Raises:
             Unsupported: The number of passes is random, and there is a state.
         """
-        flow = self.opened(flow)
+        flow = self.opened(flow, layout.condition)
         facts = self.checked(layout)
         blocks, loop = [*self.blocks], self.loop
         passes = self.draw_passes(flow)
@@ -193,9 +193,9 @@ class LoopStack(Stack):
                 flow = flow.with_x(self.injected(flow.x, entering))
                 flow = through_all(blocks[loop.first : loop.last + 1], flow)
         if behind := blocks[loop.last + 1 :]:
-            flow = through_all(behind, flow.with_x(self.closed(flow.x)))
+            flow = through_all(behind, flow.with_x(self.closed(flow.x, layout.condition)))
         flow = flow._replace(state=tuple(after) if has_state else None)
-        return flow.with_x(self.closed(flow.x))
+        return flow.with_x(self.closed(flow.x, layout.condition))
 
     def draw_passes(self, flow: Flow) -> int:
         """Return the number of passes: random in training with train_passes=poisson."""

@@ -218,6 +218,10 @@ class Backbone(nn.Module):
             self.positions = AxialPositions(
                 facts.max_length, config.width, config.axial_shape, config.axial_widths
             )
+        self.conditions: nn.Embedding | None = None
+        if facts.conditions:
+            torch.default_generator.manual_seed(derive(seed, "conditions"))
+            self.conditions = nn.Embedding(facts.conditions, config.width)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.output_dropout = nn.Dropout(config.output_dropout)
 
@@ -244,6 +248,8 @@ class Backbone(nn.Module):
             output_bias=config.output_bias,
             max_length=pooled_length(longest, times, has_cls=self.has_cls),
             causal=self.causal,
+            source_length=self.facts.source_length if "prefix" in self.facts.masks else 0,
+            target_length=self.facts.target_length if "prefix" in self.facts.masks else 0,
             layer=layer,
             depth=len(config.uses) + self.decoder,
             attention_dropout=config.attention_dropout,
@@ -454,8 +460,8 @@ class Backbone(nn.Module):
             tokens: Ids (or real numbers) of b examples, each of p = 1 sequence, or 2 for pairs.
             keep: True for real tokens; None: there is no padding.
             state: What a causal model remembers of earlier tokens; None: nothing.
-            layout: The masks of the batch: documents, prefixes, or an order; for a model that
-                detects replaced tokens, the random numbers of samples.
+            layout: The masks of the batch (documents, prefixes, or an order) and its conditions;
+                for a model that detects replaced tokens, the random numbers of samples.
         """
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         if isinstance(self.head, TokenHead):
@@ -494,14 +500,16 @@ class Backbone(nn.Module):
         state of the stack.
 
         `tokens`, `keep` and `state` are as in `predict`. Of `layout`, only the facts in
-        `lra.models.mixer.MASKS` are used. With `to_answer`, the caller needs only what the head
-        reads, so the output may have position 0 alone. If there is a generator, it first fills the
-        masked tokens, unless they are `filled` already.
+        `lra.models.mixer.MASKS` and the ids of `condition` are used. With `to_answer`, the caller
+        needs only what the head reads, so the output may have position 0 alone. If there is a
+        generator, it first fills the masked tokens, unless they are `filled` already.
         """
         self.facts.check(tokens)
         if self.generator is not None and not filled:
             tokens = fill(self.generator, tokens, keep, layout).tokens
         layout = placing.masks_of(layout, self.facts, state)
+        if self.conditions is not None:
+            layout = layout._replace(condition=self.conditions(layout.condition))
         if state is not None and keep is not None:
             raise ValueError(
                 "a state can continue only rows without padding: got a state and a keep mask; put "

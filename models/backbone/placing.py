@@ -15,11 +15,12 @@ PLAIN = Layout()
 
 
 def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
-    """Return a layout with only the masks of `layout`, checked against the task's `facts`.
+    """Return a layout with only masks and condition of `layout`, checked against `facts`.
 
     Raises:
-        Unsupported: `layout` lacks a mask of the task, so tokens would attend to hidden tokens.
-        ValueError: There is a mask together with a state.
+        Unsupported: `layout` lacks a mask of the task, so tokens would attend to hidden tokens, or
+            the condition.
+        ValueError: There is a mask together with a state, or a condition that the task lacks.
     """
     given = {name: value for name in MASKS if (value := getattr(layout, name)) is not None}
     if missing := sorted(facts.masks - given.keys()):
@@ -33,7 +34,18 @@ def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
             f"a state can continue only rows whose layout has no {', '.join(given)}: got a state "
             "and such a layout; pass one of the two"
         )
-    return PLAIN._replace(**given)
+    if facts.conditions and layout.condition is None:
+        raise Unsupported(
+            "this model generates under a condition, an id of each row below "
+            f"{facts.conditions}, but this runner or command passes none: choose runner=train, or "
+            "another objective of the task"
+        )
+    if layout.condition is not None and not facts.conditions:
+        raise ValueError(
+            "this model reads no condition, because its task has none: got one for each row; pass "
+            "condition=None"
+        )
+    return PLAIN._replace(**given, condition=layout.condition)
 
 
 def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lra.models.backbone.canon import CanonNetwork, CanonPass, CanonPlaces
 from lra.models.backbone.networks import FeedForward, network_of
-from lra.models.backbone.norms import NORM_EPSILON, NormKind, norm_of
+from lra.models.backbone.norms import NORM_EPSILON, Condition, NormKind, apply_norm, norm_of
 from lra.models.mixer import (
     FACTS,
     Extends,
@@ -110,7 +110,7 @@ class TransformerBlock(nn.Module):
         mixed = self.mixed(flow, layout, blank, source, canon)
         x = flow.x + mixed.x
         if self.network is not None:
-            x = x + self.by_pieces(x, canon)
+            x = x + self.by_pieces(x, canon, layout.condition)
         return self.ended(mixed.with_x(x), canon)
 
     def add_canon(self, canon: CanonPlaces) -> None:
@@ -144,17 +144,17 @@ class TransformerBlock(nn.Module):
         return state if self.canon is None else (state, self.canon.empty(batch_size))
 
     def by_pieces(
-        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None, condition: Condition = None
     ) -> Float[Tensor, "b l d"]:
         """Return `transformed(x)`, computed for one piece of the length after another."""
         if self.chunks == 1:
-            return self.transformed(x, canon)
+            return self.transformed(x, canon, condition)
         parts = self.pieces(x)
         recompute = len(parts) > 1 and torch.is_grad_enabled()
         outputs = [
-            checkpoint(self.transformed, part, use_reentrant=False)
+            checkpoint(self.transformed, part, None, condition, use_reentrant=False)
             if recompute
-            else self.transformed(part)
+            else self.transformed(part, None, condition)
             for part in parts
         ]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
@@ -168,7 +168,7 @@ class TransformerBlock(nn.Module):
         canon: CanonPass | None = None,
     ) -> Flow:
         """Return what the mixer adds to the residual stream, and its state; see `forward`."""
-        entering = flow.with_x(self.entering(flow.x, blank))
+        entering = flow.with_x(self.entering(flow.x, blank, layout.condition))
         if canon is not None:
             x = canon.at("A", entering.x)
             entering = entering.with_x(x if blank is None else x.masked_fill(blank, 0.0))
@@ -178,9 +178,11 @@ class TransformerBlock(nn.Module):
         mixed = self.mix(entering, layout, source)
         return mixed.with_x(self.dropped(mixed.x))
 
-    def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
+    def entering(
+        self, x: Float[Tensor, "b l d"], blank: Blank, condition: Condition = None
+    ) -> Float[Tensor, "b l d"]:
         """Return the input of the mixer: the norm of the residual stream `x`, 0 where `blank`."""
-        x = self.mixer_norm(x)
+        x = apply_norm(self.mixer_norm, x, condition)
         return x if blank is None else x.masked_fill(blank, 0.0)
 
     def dropped(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
@@ -193,11 +195,11 @@ class TransformerBlock(nn.Module):
         return x.chunk(self.chunks, dim=1)
 
     def transformed(
-        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None, condition: Condition = None
     ) -> Float[Tensor, "b l d"]:
         """Return what the network adds to the residual stream `x`."""
-        norm: Any = self.network_norm
-        return self.dropped(self.computed(norm(x), canon))
+        norm = cast(nn.Module, self.network_norm)
+        return self.dropped(self.computed(apply_norm(norm, x, condition), canon))
 
     def computed(
         self, x: Float[Tensor, "b l d"], canon: CanonPass | None
@@ -236,21 +238,24 @@ class PostNormBlock(TransformerBlock):
         """Apply the mixer, then the network at each position; norm each sum."""
         flow, canon = self.begun(flow, layout)
         mixed = self.mixed(flow, layout, blank, source, canon)
-        normed: Tensor = self.mixer_norm(flow.x + mixed.x)
-        x = normed if self.network is None else self.by_pieces(normed, canon)
+        x = apply_norm(self.mixer_norm, flow.x + mixed.x, layout.condition)
+        if self.network is not None:
+            x = self.by_pieces(x, canon, layout.condition)
         return self.ended(mixed.with_x(x), canon)
 
-    def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
+    def entering(
+        self, x: Float[Tensor, "b l d"], blank: Blank, condition: Condition = None
+    ) -> Float[Tensor, "b l d"]:
         """Return the input of the mixer, which the previous block has normed already."""
+        del condition
         return x if blank is None else x.masked_fill(blank, 0.0)
 
     def transformed(
-        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None, condition: Condition = None
     ) -> Float[Tensor, "b l d"]:
         """Return the block's output at each position: norm(x + network(x))."""
-        norm: Any = self.network_norm
-        normed: Tensor = norm(x + self.dropped(self.computed(x, canon)))
-        return normed
+        norm = cast(nn.Module, self.network_norm)
+        return apply_norm(norm, x + self.dropped(self.computed(x, canon)), condition)
 
 
 class PlainBlock(TransformerBlock):
@@ -272,9 +277,10 @@ class PlainBlock(TransformerBlock):
         return self.ended(mixed.with_x(x), canon)
 
     def transformed(
-        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None
+        self, x: Float[Tensor, "b l d"], canon: CanonPass | None = None, condition: Condition = None
     ) -> Float[Tensor, "b l d"]:
         """Return the block's output at each position: network(x), with dropout."""
+        del condition
         return self.dropped(self.computed(x, canon))
 
 
@@ -346,7 +352,7 @@ class Stack(nn.Module):
             layout: Facts of the tokens.
             first: Whether to return only the output at position 0.
         """
-        flow = self.opened(flow)
+        flow = self.opened(flow, layout.condition)
         if self.streams_input:
             flow = flow._replace(stream=flow.x)
         layout, blank = self.checked(layout)
@@ -358,7 +364,7 @@ class Stack(nn.Module):
             flow = self.through(block, flow, layout, blank)
             after.append(flow.state)
         flow = flow._replace(state=tuple(after)) if has_state else flow
-        return flow.with_x(self.closed(flow.x[:, :1] if first else flow.x))
+        return flow.with_x(self.closed(flow.x[:, :1] if first else flow.x, layout.condition))
 
     def queried(self, flow: Flow, queries: Float[Tensor, "b l d"], layout: Layout) -> Flow:
         """Return the output of a second stream of queries, as in XLNet (section 2.3).
@@ -391,14 +397,16 @@ class Stack(nn.Module):
         """Return which output positions are real, given which inputs are: here they are equal."""
         return keep
 
-    def opened(self, flow: Flow) -> Flow:
+    def opened(self, flow: Flow, condition: Condition = None) -> Flow:
         """Return the input of the first block, given the input of the stack."""
+        del condition
         return flow
 
-    def closed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+    def closed(
+        self, x: Float[Tensor, "b l d"], condition: Condition = None
+    ) -> Float[Tensor, "b l d"]:
         """Return the output of the stack, given the output of the last block."""
-        normed: Tensor = self.norm(x)
-        return normed
+        return apply_norm(self.norm, x, condition)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty states of all mixers; raise `Unsupported` if one has no state."""
@@ -414,10 +422,13 @@ class Stack(nn.Module):
 class PostNormStack(Stack):
     """A norm, then blocks one after the other, each of which ends with a norm."""
 
-    def opened(self, flow: Flow) -> Flow:
+    def opened(self, flow: Flow, condition: Condition = None) -> Flow:
         """Return the normed embeddings."""
-        return flow.with_x(self.norm(flow.x))
+        return flow.with_x(apply_norm(self.norm, flow.x, condition))
 
-    def closed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+    def closed(
+        self, x: Float[Tensor, "b l d"], condition: Condition = None
+    ) -> Float[Tensor, "b l d"]:
         """Return the last block's output, which is normed already."""
+        del condition
         return x

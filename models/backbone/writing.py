@@ -72,6 +72,7 @@ class Opening:
     logits: Float[Tensor, "1 c"]
     """Logits of the next token."""
     state: State
+    condition: int | None = None
 
     def tokens(
         self, sampling: TokenSampling, steps: int, generator: torch.Generator
@@ -96,16 +97,20 @@ class Opening:
             text.append(token)
             use_state = state is not None and (self.memory.endless or len(text) <= window)
             unread = text[-1:] if use_state else text[-window:]
-            logits, state = _read_tokens(self.model, unread, state if use_state else None)
+            used = state if use_state else None
+            logits, state = _read_tokens(self.model, unread, used, self.condition)
 
 
-def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening:
+def open_text(
+    model: Backbone, prompt: Int[Tensor, " l"], steps: int, condition: int | None = None
+) -> Opening:
     """Read a prompt; return the opening from which up to `steps` tokens can be written.
 
     Args:
         model: A causal language model in eval mode.
         prompt: Token ids, at least one.
         steps: Number of tokens that will be written, for which the state gets room.
+        condition: The id of the condition, for models that read one.
 
     Raises:
         Unsupported: The model is no causal language model.
@@ -124,14 +129,15 @@ def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening
         )
     state = None if memory.tokens is None else model.initial_state(1, memory.tokens)
     for first in range(0, len(text), window):
-        logits, state = _read_tokens(model, text[first : first + window], state)
-    return Opening(model, text, memory, logits, state)
+        logits, state = _read_tokens(model, text[first : first + window], state, condition)
+    return Opening(model, text, memory, logits, state, condition)
 
 
 def _read_tokens(
-    model: Backbone, unread: list[int] | tuple[int, ...], state: State
+    model: Backbone, unread: list[int] | tuple[int, ...], state: State, condition: int | None
 ) -> tuple[Float[Tensor, "1 c"], State]:
     """Read tokens after `state`; return the logits of the next token and the next state."""
     device = next(model.parameters()).device
+    row = None if condition is None else torch.tensor([condition], device=device)
     with torch.no_grad():
-        return next_logits(model, Point(torch.tensor([[*unread]], device=device), state))
+        return next_logits(model, Point(torch.tensor([[*unread]], device=device), state, row))

@@ -131,13 +131,13 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def masks_of(batch: Batch) -> Layout:
-    """Return the fields of a batch that restrict which tokens attend to each other.
+    """Return the masks of a batch (which tokens attend to each other), and its conditions.
 
     If the model has a generator, the batch also decides its samples.
     """
     return Layout(
         document=batch.document, prefix=batch.prefix, order=batch.order, uniform=batch.uniform,
-        masked_per_row=batch.masked_per_row,
+        masked_per_row=batch.masked_per_row, condition=batch.condition,
     )  # fmt: skip
 
 

@@ -54,8 +54,11 @@ class ClassificationTask(RowsTask):
     """
 
     objective = InputObjective.classify
+    class_conditional = False
     scalars = False
     """Whether tokens are real numbers."""
+    condition_names: ClassVar[tuple[str, ...]] = ()
+    """Names of the conditions by id, if they have names."""
     usual_share: ClassVar[float] = 0.15
     """Fraction of tokens that objective=masked hides."""
 
@@ -64,12 +67,23 @@ class ClassificationTask(RowsTask):
         objective: InputObjective,
         masked_share: float | None,
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
+        *,
+        class_conditional: bool = False,
     ) -> None:
         """Set what the model predicts; a `masked_share` of None means `usual_share`.
+
+        With `class_conditional`, batches have the class of an example as its condition.
 
         Raises:
             ValueError: The options contradict each other.
         """
+        if class_conditional and objective is not InputObjective.causal:
+            raise ValueError(
+                "task.class_conditional=true makes a model generate tokens given the class, which "
+                f"needs objective=causal: got objective={objective}; set task.objective=causal or "
+                "task.class_conditional=false"
+            )
+        self.class_conditional = class_conditional
         hides = objective in HIDING
         if masked_share is not None and not (hides or objective is InputObjective.permutation):
             raise ValueError(
@@ -100,7 +114,10 @@ class ClassificationTask(RowsTask):
         """Return the facts under `self.objective`, given those for `classify`."""
         if not self.per_token:
             return spec
-        return spec_of(spec, self.objective, self.masked_share, self.masked_replacement)
+        return spec_of(
+            spec, self.objective, self.masked_share, self.masked_replacement,
+            conditional=self.class_conditional,
+        )  # fmt: skip
 
     def batches(
         self,
@@ -125,7 +142,8 @@ class ClassificationTask(RowsTask):
         token_ids = range(int(self.spec.padded), self.spec.vocabulary - 1)
         hiding = Hiding(seed, self.masked_share, self.masked_replacement, token_ids)
         for batch in batches:
-            yield with_answers(batch, self.objective, hiding)
+            condition = batch.target if self.class_conditional else None
+            yield with_answers(batch, self.objective, hiding)._replace(condition=condition)
 
     def lengths(self, split: str) -> Int[np.ndarray, " s"]:
         """Return the tokens that a model reads of each sequence of `split`; a pair has two."""

@@ -120,10 +120,13 @@ def spec_of(
     objective: InputObjective,
     share: float,
     replacement: MaskedReplacement = MaskedReplacement.mask,
+    *,
+    conditional: bool = False,
 ) -> TaskSpec:
     """Return the facts of a task under `objective`, given its `spec` under classify.
 
-    `share` is the probability of each token to be masked, and `replacement` what replaces it.
+    `share` is the probability of each token to be masked, and `replacement` what replaces it. With
+    `conditional`, the class of an example is its condition.
     """
     # A prefix (the source) leaves at least one token to predict, and may be empty.
     longest_prefix = max(1, spec.max_length - 1) if objective is InputObjective.prefix else 0
@@ -134,7 +137,8 @@ def spec_of(
         vocabulary=spec.vocabulary + 1,
         classes=spec.vocabulary + 1,
         added_ids=1,
-        regime=REGIMES[objective].format(share=share) + as_bert,
+        regime=REGIMES[objective].format(share=share) + as_bert + ", given the class" * conditional,
+        conditions=spec.classes if conditional else 0,
         masks=MASKS.get(objective, frozenset()),
         source_length=longest_prefix,
         target_length=spec.max_length if longest_prefix else 0,

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from jaxtyping import Integer
 
 from lra.tasks.classification.base import ClassificationTask
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
@@ -98,9 +99,12 @@ class Text(ClassificationTask):
             permutation or replaced (tokens).
         masked_share: Fraction of tokens to draw, not for classify, causal and prefix; null: 15 %.
         masked_replacement: What masked tokens become: mask, or bert (80 % mask, 10 % random id).
+        class_conditional: Whether a model predicts the bytes of a review given its sentiment; only
+            with objective=causal and model.backbone.norm=conditional.
     """
 
     shift = 1
+    condition_names = tuple(LABELS)
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
     """Options that are no part of a result's identity; the data hash stands for both."""
@@ -120,6 +124,7 @@ class Text(ClassificationTask):
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
+        class_conditional: bool = False,
     ) -> None:
         self.source, self.validation = source, validation
         # Synthetic reviews repeat a few words, so a search for common text would be useless.
@@ -140,7 +145,9 @@ class Text(ClassificationTask):
         self.max_length, self.bucket_batches = max_length, bucket_batches
         self.padded_length, self.cut = padded_length, cut
         self.validation_fraction = validation_fraction
-        self.answer(objective, masked_share, masked_replacement)
+        self.answer(
+            objective, masked_share, masked_replacement, class_conditional=class_conditional
+        )
 
     @cached_property
     def spec(self) -> TaskSpec:
@@ -159,6 +166,16 @@ class Text(ClassificationTask):
             sizes=self._sizes(),
         )
         return self.facts_of(spec)
+
+    def encode(self, text: str) -> Integer[np.ndarray, " n"]:
+        """Return the begin token and the bytes of a text, as objective=causal reads them."""
+        begin = self.spec.vocabulary - 1
+        return np.array([begin, *(byte + self.shift for byte in text.encode())])
+
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
+        """Return the text of these ids; padding and begin tokens have none."""
+        real = ids[(ids > 0) & (ids <= 256)] - self.shift
+        return real.astype(np.uint8).tobytes().decode(errors="replace")
 
     def _source_name(self) -> str:
         """Return the source as rows print it, with the name of the public data set."""

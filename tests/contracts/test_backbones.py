@@ -1,6 +1,7 @@
 """Every family that a YAML offers, inside the whole model."""
 
 import re
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -41,7 +42,15 @@ def core(family: str):
 def facts_of(family: str, max_length: int = LENGTH) -> TaskFacts:
     """Return the facts of a task that the family can be built for."""
     head = Head.language_modelling if family in CAUSAL_ALONE else Head.classification
-    return TaskFacts(head=head, vocabulary=9, classes=2, max_length=max_length)
+    facts = TaskFacts(head=head, vocabulary=9, classes=2, max_length=max_length)
+    return with_source(facts) if family == "rnnsearch" else facts
+
+
+def with_source(facts: TaskFacts) -> TaskFacts:
+    """Return the facts of a task with a source and a target of equal lengths."""
+    half, head = facts.max_length // 2, Head.sequence_to_sequence
+    masks = frozenset({"prefix"})
+    return replace(facts, head=head, masks=masks, source_length=half, target_length=half)
 
 
 def build(family: str, head: Head, *, padded: bool = False, **changes: object) -> Backbone:

@@ -10,6 +10,7 @@ from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, R
 from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported
 from lra.models.multi_head import MultiHead
 from tests.contracts.choices_of_configs import MODELS, SPELT, STACKS
+from tests.contracts.test_backbones import with_source
 
 LENGTH, WIDTH = 100, 16
 FEW = {"Performer": {"features": 16}, "MesaNet": {"steps": 3}}
@@ -103,11 +104,14 @@ def test_a_model_takes_a_batch_without_rows(head, residual):
 def test_every_stack_takes_a_batch_without_rows(name):
     facts = TaskFacts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
     frame = BackboneConfig(depth=1, width=16, pooling=Pooling.mean, positions=Positions.sinusoidal)
+    sourced = name == "rnnsearch"
+    facts = with_source(facts) if sourced else facts
     model = Backbone(frame, facts, [], stack=MODELS[name], seed=0)
     tokens = torch.zeros(0, 1, 12, dtype=torch.long)
-    outcome = model(tokens, tokens[:, 0, 0])
+    target = tokens[:, 0] if sourced else tokens[:, 0, 0]
+    outcome = model(tokens, target, layout=Layout(prefix=tokens[:, 0, 0] if sourced else None))
     outcome.nll.sum().backward()
-    assert outcome.nll.shape == (0,)
+    assert outcome.nll.shape == target.shape
 
 
 @pytest.mark.share(2)

@@ -289,15 +289,16 @@ def test_broken_promises_are_found(broken, check, sample, monkeypatch):
     assert finding.detail
 
 
-SPOILT = {
-    contract.check_tokens: lambda batch: batch._replace(tokens=batch.tokens + 200),
-    contract.check_keep: lambda batch: batch._replace(keep=torch.zeros_like(batch.tokens) > 0),
-    contract.check_masks: lambda batch: batch._replace(prefix=torch.zeros_like(batch.index)),
-}
+SPOILT = [
+    (contract.check_tokens, lambda batch: batch._replace(tokens=batch.tokens + 200)),
+    (contract.check_keep, lambda batch: batch._replace(keep=torch.zeros_like(batch.tokens) > 0)),
+    (contract.check_masks, lambda batch: batch._replace(prefix=torch.zeros_like(batch.index))),
+    (contract.check_masks, lambda batch: batch._replace(condition=torch.zeros_like(batch.index))),
+]
 
 
-@pytest.mark.parametrize("check", SPOILT, ids=lambda check: check.__name__)
-def test_no_example_of_train_is_passed_over(check, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("check", "spoil"), SPOILT)
+def test_no_example_of_train_is_passed_over(check, spoil, monkeypatch, tmp_path):
     monkeypatch.setenv("LRA_DATA", str(tmp_path))
     task = table(["text"], validation_fraction=0.49, test_fraction=0.46)
     task.prepare()
@@ -308,7 +309,7 @@ def test_no_example_of_train_is_passed_over(check, monkeypatch, tmp_path):
 
         def spoilt(split, *, wrong=wrong, **options):
             for batch in batches(split, **options):
-                yield SPOILT[check](batch) if wrong in batch.index and split == "train" else batch
+                yield spoil(batch) if wrong in batch.index and split == "train" else batch
 
         monkeypatch.setattr(task, "batches", spoilt)
         assert not check(task).passed, wrong

@@ -27,13 +27,16 @@ from lra.models.mixer import Layout, Positions, Site
 from tests.attention import builder, compare, drawn, holes, streamed
 from tests.contracts.choices_of_configs import MODELS
 
+WITHOUT = {
+    "rnnsearch": "the literal form of its name, beside the tests of its stack",
+    "tlb": "the loop of its definition, beside the tests of its stack",
+}
+"""Families that have no literal form of a mixer, and what they are compared with."""
 FORMS = {
     path.stem: import_module(f"tests.literal.{path.stem}")
     for path in sorted(Path(__file__).parent.glob("*.py"))
-    if path.stem in MODELS
+    if path.stem in MODELS.keys() - WITHOUT
 }
-WITHOUT = {"tlb": "the loop of its definition, beside the tests of its stack"}
-"""Families that have no literal form, and what they are compared with."""
 SMALL: dict[str, Any] = {
     "banded.layout.PASS_ELEMENTS": {"cpu": 500},
     "gated.blockwise.FEW": 1,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lra.cli import main
-from lra.commands.generate import pieces, speller, trained_model, write_text
+from lra.commands.generate import condition_of, pieces, speller, trained_model, write_text
 from lra.composition.compose import group_file, typed
 from lra.errors import CommandError
 from lra.runners.store import Store
@@ -156,6 +156,23 @@ def test_models_that_answer_something_else_are_refused(task, message, results: P
     config["task"] = group_file("task", task)
     with pytest.raises(CommandError, match=message):
         speller(typed(config), "3fa9")
+
+
+def test_a_condition_is_a_name_or_a_number(results: Path) -> None:
+    (cell,) = results.glob("cells/*/*")
+    config = {**completed_training(str(cell), results, "CELL").config}
+    with pytest.raises(CommandError, match=r"--condition pos: lstm was trained on text8 without"):
+        condition_of(typed(config), "pos")
+    assert condition_of(typed(config), None) is None
+    options = {"source": "sample", "objective": "causal", "class_conditional": True}
+    config["task"] = {**group_file("task", "text"), **options}
+    run = typed(config)
+    assert [condition_of(run, word) for word in ("neg", "pos", "0", "1")] == [0, 1, 0, 1]
+    for word in ("2", "-1", "happy"):
+        with pytest.raises(CommandError, match=f"--condition {word}: .* 0 to 1, or neg or pos"):
+            condition_of(run, word)
+    with pytest.raises(CommandError, match="--condition is missing: this model writes text of"):
+        condition_of(run, None)
 
 
 def streamed(task, text: str, tokens: Iterator[int]) -> list[str]:

@@ -15,14 +15,20 @@ from tests.models.backbone.small_backbones import CONFIG, build, facts, tokens
 
 WIDTH = 6
 X = torch.randn(3, 5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-COUNTS = {"layer": 2 * WIDTH, "rms": WIDTH, "scale": 1, "batch": 2 * WIDTH}
+COUNTS = {
+    "layer": 2 * WIDTH,
+    "rms": WIDTH,
+    "scale": 1,
+    "batch": 2 * WIDTH,
+    "conditional": 2 * WIDTH * (1 + WIDTH),
+}
 
 
 @pytest.mark.parametrize("kind", NormKind)
 def test_parameters_of_a_norm_begin_as_nothing(kind):
     norm = norm_of(kind, WIDTH, 1e-5)
     assert sum(parameter.numel() for parameter in norm.parameters()) == COUNTS[kind]
-    assert {name: set(value.tolist()) for name, value in norm.named_parameters()} == {
+    assert {name: set(value.flatten().tolist()) for name, value in norm.named_parameters()} == {
         name: {1.0 if name == "weight" else 0.0} for name, _ in norm.named_parameters()
     }
 

@@ -160,6 +160,7 @@ def test_the_baseline_is_the_frequency_of_tokens(name, objective):
             ["objective=prefix", "masked_replacement=bert"],
             "needs objective=masked, unilm or",
         ),
+        ("text", ["class_conditional=true"], "needs objective=causal: got objective=classify"),
     ],
 )
 def test_options_that_do_not_fit(name, words, message):
@@ -293,3 +294,20 @@ def test_a_prefix_leaves_a_token_to_continue(longest, source):
     found = spec_of(spec, InputObjective.prefix, 0.15)
     assert (found.source_length, found.target_length) == (source, longest)
     assert spec_of(spec, InputObjective.masked, 0.15).source_length == 0
+
+
+def test_the_class_is_the_condition_of_a_row():
+    plain = made("text", "objective=causal")
+    task = made("text", "objective=causal", "class_conditional=true")
+    assert (task.spec.conditions, plain.spec.conditions) == (2, 0)
+    assert task.spec.regime == "next token, given the class"
+    labels = task.split("test").targets
+    for found, wanted in zip(
+        *(each.batches("test", batch_size=8, seed=0) for each in (task, plain)), strict=True
+    ):
+        assert found.condition.tolist() == labels[found.index].tolist()
+        assert wanted.condition is None
+        assert torch.equal(found.tokens, wanted.tokens)
+    batch = next(task.batches("test", batch_size=1, seed=0))
+    text = task.decode(batch.target[0].numpy())
+    assert task.encode(text)[:-1].tolist() == batch.tokens[0, 0].tolist()
