@@ -1,6 +1,7 @@
 """Finds out before a cell runs whether its model can be built, without weights."""
 
 import logging
+from typing import Any
 
 import torch
 
@@ -42,7 +43,8 @@ class TrialBuilds:
 
 def refusal(run: Run) -> str:
     """Return why the runner of a run cannot measure its model on its task; "" if it can."""
-    return run.runner.unfit(run.task, [part.func for part in run.mixers])
+    parts: list[Any] = [*run.mixers]
+    return run.runner.unfit(run.task, [part.func for part in parts])
 
 
 def without_weights(run: Run, length: int) -> Backbone | None:

@@ -49,9 +49,9 @@ def judged_tokens(task: Task, split: str) -> JudgedTokens:
     """Return the judged tokens of a split, and the passes in which a model answers again."""
     source: Any = task
     questions: tuple[float, int] | None = None
-    if hasattr(task, "questions"):
+    if hasattr(task, "count_questions"):
         try:
-            questions = source.questions(split)
+            questions = source.count_questions(split)
         except Exception as error:  # noqa: BLE001 - missing data may raise any error
             log.debug("questions of %s: %s", split, error)
     asked, most = questions or (None, 1)

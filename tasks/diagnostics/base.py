@@ -407,7 +407,7 @@ class DiagnosticTask(AskedRows):
         for part in parts:
             yield self, part, self.sizes.get(split, EPOCH) // len(parts)
 
-    def questions(self, split: str) -> tuple[float, int] | None:
+    def count_questions(self, split: str) -> tuple[float, int] | None:
         """Return the mean and the largest number of questions of some rows like those of a split.
 
         None: training asks for all tokens.

@@ -124,7 +124,9 @@ class Hops(ContextTask):
 
     def border(self, tokens: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
         """Return the position of the first question."""
-        return ((tokens >= self.first_mark) & (tokens < self.first_mark + self.hops)).argmax(1)
+        is_step = (tokens >= self.first_mark) & (tokens < self.first_mark + self.hops)
+        found: Int[np.ndarray, " n"] = is_step.argmax(1)
+        return found
 
     def different_rows(self, length: int) -> float:
         """Return a lower bound for rings of three words, of any size."""

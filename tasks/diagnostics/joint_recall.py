@@ -114,7 +114,8 @@ class JointRecall(ContextTask):
 
     def border(self, tokens: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
         """Return the position of the border between both lists."""
-        return (tokens == BORDER).argmax(1)
+        found: Int[np.ndarray, " n"] = (tokens == BORDER).argmax(1)
+        return found
 
     def different_rows(self, length: int) -> float:
         """Return the binary logarithm of the number of different rows of the smallest size."""

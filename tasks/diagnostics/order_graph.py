@@ -138,7 +138,8 @@ class OrderGraph(ContextTask):
 
     def border(self, tokens: Int[np.ndarray, "n l"]) -> Int[np.ndarray, " n"]:
         """Return the position of the mark before the question."""
-        return (tokens == self.first_mark + QUESTION).argmax(1)
+        found: Int[np.ndarray, " n"] = (tokens == self.first_mark + QUESTION).argmax(1)
+        return found
 
     def different_rows(self, length: int) -> float:
         """Return a lower bound: the names of the nodes of the largest graphs."""

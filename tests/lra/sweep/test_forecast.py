@@ -334,6 +334,8 @@ def test_only_judged_tokens_reach_the_output_layer() -> None:
     assert evaluations[0].asked == 4
     _, (step, *_) = passes_of("task=enwik8", "model=linear")
     assert step.asked is None
+    _, (step, *_) = passes_of("task=hops", "model=linear")  # at most ten words of a token
+    assert 3 <= step.asked <= 10
     rows = "[{length: 64, pairs: 4, examples: 300}, {length: 128, pairs: 8, examples: 100}]"
     _, (step, *_) = passes_of("task=mqar", f"task.segments={rows}", "model=linear")
     assert step.asked == 5

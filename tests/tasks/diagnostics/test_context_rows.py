@@ -16,7 +16,7 @@ BORDERS = {"joint_recall": "|", "hops": "+", "order_graph": "?"}
 
 
 def made(kind: type[ContextTask], **options: object) -> ContextTask:
-    task = kind(**{**FEW, **options})  # type: ignore[arg-type]
+    task = kind(**{**FEW, **options})
     task.prepare()
     return task
 
