@@ -350,13 +350,11 @@ class Layout(NamedTuple):
     unread: bool = False
     """A promise of the model: inputs at padding are normed, and outputs at padding are unused."""
     uniform: Float[Tensor, "b l"] | None = None
-    """Random numbers for the samples of a generator, which runs before the layers: no layer gets
-    them."""
+    """Random numbers for samples of a generator, which runs before all layers."""
     masked_per_row: Float[Tensor, " b"] | None = None
-    """Mean number of these samples in the rows of the whole batch, for each row; None: this is the
-    whole batch."""
+    """Mean number of samples in the rows of the whole batch; None: this is the whole batch."""
     condition: Int[Tensor, " b"] | Float[Tensor, "b d"] | None = None
-    """What a row is generated under: an id in a batch, a vector in the model, for norms alone."""
+    """What a row is generated under: an id in a batch, a vector in the model, for norms."""
 
     def once(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
         """Return what `make` returns, computed once for all layers of a pass: see `MadeOnce.of`."""
@@ -377,8 +375,7 @@ class Layout(NamedTuple):
         return x.flatten(0, 1).index_fill(0, rows, 0.0).view_as(x)
 
 
-OF_MODEL = frozenset({"derived", "unread", "uniform", "masked_per_row", "condition"})
-FACTS = tuple(name for name in Layout._fields if name not in OF_MODEL)
+FACTS = Layout._fields[: Layout._fields.index("derived")]
 """Names of the facts in a layout."""
 MASKS = ("document", "prefix", "order")
 """Facts that decide which tokens attend to each other, besides padding."""
