@@ -352,6 +352,8 @@ def call_of(
         name: meta((rows,) if name == "prefix" else (rows, passes.length), dtype=torch.long)
         for name in facts.masks
     }
+    if facts.conditions:
+        masked["condition"] = meta((rows,), dtype=torch.long)
     state = None
     if memory and not passes.measured and model.causal:
         state = model.initial_state(rows, memory)
