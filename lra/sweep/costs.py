@@ -352,6 +352,8 @@ def call_of(
         name: meta((rows,) if name == "prefix" else (rows, passes.length), dtype=torch.long)
         for name in facts.masks
     }
+    if facts.conditions:
+        masked["condition"] = meta((rows,), dtype=torch.long)
     asked = None
     if passes.asked is not None and facts.head in TOKEN_HEADS:
         asked = meta(max(1, round(rows * passes.asked)), dtype=torch.long)

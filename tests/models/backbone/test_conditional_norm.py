@@ -13,6 +13,9 @@ from lra.models.backbone.writing import open_text
 from lra.models.families.lstm import LSTM
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Layout, Unsupported
+from lra.runners.measurement.hardware import Precision
+from lra.runners.runner import Passes
+from lra.sweep.costs import call_of
 
 CONFIG = BackboneConfig(
     width=8, heads=2, feed_forward_width=16, norm=NormKind.conditional, norm_epsilon=0.1
@@ -168,6 +171,14 @@ def test_generation_carries_the_condition(family) -> None:
     logits = [open_text(model, tokens[0], 3, condition=each).logits for each in (0, 1)]
     torch.testing.assert_close(logits[0], whole[:1, -1])
     assert (logits[0] - logits[1]).abs().max() > 1e-3
+
+
+def test_a_training_step_is_counted_with_a_condition() -> None:
+    with torch.device("meta"):
+        model = Backbone(CONFIG, FACTS, [LSTM], seed=0)
+    passes = Passes(times=1, rows=3, length=9, step=True)
+    call_of(model, FACTS, Precision.float32, passes, rows=3, memory=0)()
+    assert model.conditions.weight.grad.shape == (2, 8)
 
 
 def test_what_does_not_fit_is_refused() -> None:
