@@ -34,10 +34,11 @@ def key_of(run: Run, passes: Passes, task_facts: TaskFacts) -> str:
 
     Options at their defaults do not enter it, so that a new option changes no key.
     """
+    facts = decisive(type(task_facts), plain(task_facts))
     decisive_facts: dict[str, Any] = {
         "model": run.model if passes.name == OWN else passes.name,
         "backbone": decisive(type(run.backbone), plain(run.backbone)),
-        "facts": decisive(type(task_facts), plain(task_facts)),
+        "facts": {k: sorted(v) if isinstance(v, frozenset) else v for k, v in facts.items()},
         "passes": [passes.rows, passes.length, passes.step, passes.micro_rows, passes.measured],
         "memory": run.task.spec.memory,
         "device": str(run.hardware.device),

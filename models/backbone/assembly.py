@@ -64,7 +64,8 @@ from lra.models.backbone.stack import (
     family,
 )
 from lra.models.idle import Need, defaults, format_value, idle
-from lra.models.mixer import INSIDE, Idle, MixerFactory, State, Unsupported
+from lra.models.mixer import INSIDE, Idle, MixerFactory, Positions, State, Unsupported
+from lra.models.positions import AxialPositions, LearnedPositions
 from lra.models.state import size_bytes
 from lra.models.tuning import Roles
 
@@ -233,6 +234,18 @@ def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
                 f"{' or '.join(map(format_value, wanted))}: got {format_value(value)}",
                 f"backbone.{name}",
             )
+
+
+def positions_of(
+    config: BackboneConfig, facts: TaskFacts, *, cls: bool
+) -> LearnedPositions | AxialPositions | None:
+    """Return the positions that are added to embedded tokens; None if there are none to learn."""
+    if config.positions == Positions.learned:
+        return LearnedPositions(facts.max_length + cls, config.width)
+    if config.positions == Positions.axial:
+        shape, widths = config.axial_shape, config.axial_widths
+        return AxialPositions(facts.max_length, config.width, shape, widths)
+    return None
 
 
 def embedding_of(config: BackboneConfig, facts: TaskFacts, scale: float) -> nn.Module:

@@ -26,6 +26,7 @@ from lra.models.backbone.assembly import (
     check_pools,
     embedding_of,
     head_of,
+    positions_of,
     stack_of,
 )
 from lra.models.backbone.canon import check_canon_mixer
@@ -63,11 +64,11 @@ from lra.models.backbone.replaced_tokens import JudgedSamples, fill, generator_o
 from lra.models.backbone.requirements import checked_mixer, query_for
 from lra.models.backbone.seeding import SeedWatch, derive, draw_on_cpu, redraw
 from lra.models.backbone.stack import Stack, TransformerBlock
+from lra.models.made_once import MadeOnce
 from lra.models.mixer import (
     INSIDE,
     Flow,
     Layout,
-    MadeOnce,
     MixerFactory,
     Penalised,
     Positions,
@@ -76,7 +77,6 @@ from lra.models.mixer import (
     Traits,
     Unsupported,
 )
-from lra.models.positions import AxialPositions, LearnedPositions
 
 __all__ = [
     "Backbone",
@@ -211,13 +211,7 @@ class Backbone(nn.Module):
         self.outer_scale = 1.0 if config.embedding_width else self.input_scale
         if self.has_cls:
             self.cls = nn.Parameter(torch.zeros(config.width))
-        self.positions: LearnedPositions | AxialPositions | None = None
-        if config.positions == Positions.learned:
-            self.positions = LearnedPositions(facts.max_length + self.has_cls, config.width)
-        elif config.positions == Positions.axial:
-            self.positions = AxialPositions(
-                facts.max_length, config.width, config.axial_shape, config.axial_widths
-            )
+        self.positions = positions_of(config, facts, cls=self.has_cls)
         self.conditions: nn.Embedding | None = None
         if facts.conditions:
             torch.default_generator.manual_seed(derive(seed, "conditions"))

@@ -16,7 +16,8 @@ from lra.models.contract.case import Case, Result, call, fix_seed, to_dtype, tra
 from lra.models.contract.facts import Facts, draw_facts, layout_of
 from lra.models.contract.guards import guard
 from lra.models.contract.states import tensors
-from lra.models.mixer import Extends, Flow, GatesResidual, Layout, MadeOnce, Positions, Remembers
+from lra.models.made_once import MadeOnce
+from lra.models.mixer import Extends, Flow, GatesResidual, Layout, Positions, Remembers
 from lra.models.multi_head import MultiHead
 
 RATES = {"none": 0.0, "silent": 1e-12, "drawn": 0.4}

@@ -15,10 +15,10 @@ from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.ranking import corrected_p_values
 from lra.reports.tables.scores import (
-    CHANCE,
     SCORES,
     TASK,
     Score,
+    chance_of,
     entry,
     final_scores,
     several_settings,
@@ -53,12 +53,12 @@ def task_scores(rows: pd.DataFrame, split: str, score: Score) -> list[TaskScores
     if several_settings(rows, final, score):
         return []
     sign, found = 1 if score.higher else -1, []
-    for (task, *_), part in final.groupby([*TASK], dropna=False):
+    for place, part in final.groupby([*TASK], dropna=False):
         own = part[part["baseline"] == ""]
         others = part[(part["baseline"] != "") & (part["status"] == "ok")]
         floor = [float(v) for v, name in zip(others["value"], others["baseline"], strict=True)
                  if not is_oracle(name)]  # fmt: skip
-        floor += [CHANCE[task]] if task in CHANCE and score.shares else []
+        floor += chance_of(place) if score.shares else []
         entries, seeds, numbers = {}, {}, {}
         for name, runs in own.groupby("name"):
             entries[str(name)] = made = entry(runs, score)

@@ -39,6 +39,17 @@ CHANCE = {
     "pathfinder64": 0.5, "pathx": 0.5, "path256": 0.5,
 }  # fmt: skip
 """The accuracy of guessing on the tasks of the Long Range Arena."""
+
+
+def chance_of(place: Sequence[Any]) -> list[float]:
+    """Return the accuracy of guessing at a place (values of `TASK`): one number, or none.
+
+    Only classes have one: where a model predicts tokens, the place has a regime.
+    """
+    task, *_, regime, _ = place
+    return [CHANCE[task]] if task in CHANCE and not regime else []
+
+
 LENT = " The ranks on {} use baselines from another split, because this split has none."
 CAVEAT = (
     "A high score on a task of the Long Range Arena is no proof of long-range modelling: on "
@@ -225,14 +236,17 @@ def accuracy_table(
     certified = (final["baseline"] != "") | (final["runner"] == "certify")
     if uncertified := sorted(tasks - lent - {*final["task"][certified]}):
         guesses = [
-            f"{t} {100 * CHANCE[t]:.1f}" for t in uncertified if t in CHANCE and score.shares
+            f"{place[0]} {100 * chance:.1f}"
+            for place in {c[0]: c for c in columns}.values()
+            if place[0] in uncertified and score.shares
+            for chance in chance_of(place)
         ]
         chance = f" Chance is {', '.join(guesses)}." if guesses else ""
         caption += (
             f" The rows have no baselines of {', '.join(uncertified)}; add them with "
             f"runner=certify.{chance}"
         )
-    if CHANCE.keys() & tasks:
+    if any(map(chance_of, columns)):
         caption += f" {CAVEAT}"
     if current_style().style.tables.captions is Captions.short and len(tasks) == len(columns):
         data = "; ".join(f"{head.group}: {head.title}" for head in heads)
@@ -279,8 +293,7 @@ def _scores_without_model(
         if not floor and column in of_other_splits:
             floor = of_other_splits[column]
             lent.add(task)
-        chance = [CHANCE[task]] if task in CHANCE and score.shares else []
-        floors.append(floor + chance)
+        floors.append(floor + (chance_of(column) if score.shares else []))
     return floors, lent
 
 

@@ -36,7 +36,7 @@ def size(task: Task, split: str) -> int:
     return count
 
 
-class JudgedTokens(NamedTuple):
+class JudgingPasses(NamedTuple):
     """How many tokens of a split's rows are judged, and by how many passes."""
 
     asked: float | None
@@ -45,7 +45,7 @@ class JudgedTokens(NamedTuple):
     """Passes of an evaluation that choose tokens, before those that judge them."""
 
 
-def judged_tokens(task: Task, split: str) -> JudgedTokens:
+def judged_tokens(task: Task, split: str) -> JudgingPasses:
     """Return the judged tokens of a split, and the passes in which a model answers again."""
     source: Any = task
     questions: tuple[float, int] | None = None
@@ -56,7 +56,7 @@ def judged_tokens(task: Task, split: str) -> JudgedTokens:
             log.debug("questions of %s: %s", split, error)
     asked, most = questions or (None, 1)
     again = isinstance(task, AcceptsSeveral)
-    return JudgedTokens(asked, (most if source.writes else 1) if again else 0)
+    return JudgingPasses(asked, (most if source.writes else 1) if again else 0)
 
 
 def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:

@@ -72,6 +72,14 @@ def test_a_published_table_fits_one_gpu_and_says_its_hours(preset, hours, tmp_pa
     assert low < sum(each.seconds for _, each in found) / 3600 < high
 
 
+def test_a_task_with_masks_has_a_time(tmp_path: Path, monkeypatch) -> None:
+    for limit in ("COUNTING_S", "LISTED_S"):
+        monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 60.0)
+    words = ("task=reversal", "model=sdpa", "hardware=h100", f"results={tmp_path}")
+    (line, *_) = overview(sweep(*words))
+    assert re.search(r"never run; [\d.]+ (s|min)", line), line
+
+
 def test_a_refused_cell_is_shown_as_such(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 60.0)
     words = ("task=mqar,listops", "model=fnet", f"results={tmp_path}")

@@ -16,7 +16,8 @@ from lra.models.contract.counting import saved_bytes
 from lra.models.families.linear import BOUNDED, Denominator, FeatureChoice, LinearAttention
 from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Layout, MadeOnce, Site
+from lra.models.made_once import MadeOnce
+from lra.models.mixer import Layout, Site
 from tests.benchmarks.backbone import buckets, pair
 from tests.models.ops.linear.test_feature_calls import Calls
 
