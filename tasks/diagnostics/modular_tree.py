@@ -79,8 +79,9 @@ class ModularTree(DerivedLengthTask):
         factors = (n for n in range(2, math.isqrt(self.modulus) + 1) if self.modulus % n == 0)
         if factor := next(factors, None):
             raise ValueError(
-                f"task.division=true needs a prime task.modulus, because modulo {self.modulus} no "
-                f"number can be divided by {factor}: got {self.modulus}; choose for example 23"
+                f"task.division=true needs a prime task.modulus, because quotients by {factor} are "
+                f"missing or ambiguous modulo {self.modulus}: got {self.modulus}; choose for "
+                "example 23"
             )
         # A quarter of the operators divides, by zero with a probability of up to 2 / modulus.
         if (1 - 0.5 / self.modulus) ** self.operators < LEAST_DEFINED:
