@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from statistics import median
 from types import MappingProxyType
 from typing import Any
@@ -251,9 +252,9 @@ class Forecaster:
         """Return stored cells that can be counted, each with its measured / counted time."""
         if self._ratios is None:
             self._ratios = []
-            for past in self.past:
-                if len(self._ratios) >= MOST_COMPARED:
-                    break
+            # A forecast is seldom wrong by a factor of 4, and counting a cell takes a moment.
+            telling = (past for past in self.past if past.took_s >= TELLING_S / 4)
+            for past in islice(telling, MOST_COMPARED):
                 counted = self._count_stored(past)
                 seconds = None if counted is None else counted.seconds
                 if seconds is not None and seconds >= TELLING_S:
