@@ -83,6 +83,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(autouse=True)
+def comparisons():
+    """Compare the shapes of the first calls of each test."""
+    shape_checks.begin()
+
+
+@pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
     """Try again at once what a file system may do a moment later."""
     monkeypatch.setattr(system_errors, "WAITS_S", (0.0,) * len(system_errors.WAITS_S))

@@ -4,7 +4,8 @@ jaxtyping's own hook wraps every function and binds the shapes anew at every cal
 time of the tests. This one wraps the functions whose annotations hold a shape, and asks jaxtyping
 once for each combination of types and shapes that the parameters with shapes meet. Where every
 dimension is a name or a number, sizes count by which are equal, to each other or to a number that
-is written: at another length nothing else would be compared. Plain types are mypy's work.
+is written: at another length nothing else would be compared. Of each function a test compares the
+first calls. Plain types are mypy's work.
 """
 
 import ast
@@ -18,7 +19,6 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from inspect import Parameter, get_annotations, isclass, signature
 from pathlib import Path
-from threading import local
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -30,6 +30,8 @@ from torch import Tensor
 PACKAGES = ("lra.models.", "lra.tasks.", "lra.runners.", "peers.", "tests.literal.")
 WRAPPER = "_with_its_shapes_compared"
 ARRAYS = (Tensor, np.ndarray)
+CALLS = 40
+"""So many calls of a function are compared in each test."""
 SEVERAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _QUOTED = re.compile(r"""["']([^"']*)["']""")
 _SPELT = re.compile(r"\b(Float|Int|UInt|Bool|Complex|Num|Real|Inexact|Integer|Shaped)\w*\[")
@@ -71,9 +73,34 @@ def _together(annotations: Iterable[object]) -> frozenset[int] | None:
 
 def compared(thing: Any) -> Any:
     """Return a function or class that compares its shapes, where it has any."""
-    if not any(map(has_shape, get_annotations(thing).values())):
+    code = getattr(thing, "__code__", None)
+    if code not in READ and not any(map(has_shape, get_annotations(thing).values())):
         return thing
     return jaxtyped(typechecker=beartype)(thing) if isclass(thing) else _remembered(thing)
+
+
+class Shaped:
+    """What the annotations of a function say, and what was compared with them."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        annotations = {n: each for n, each in get_annotations(function).items() if has_shape(each)}
+        self.names, numbers = {*annotations}, _together(annotations.values())
+        self.written = None if numbers is None else {number: number for number in numbers}
+        parameters = signature(function).parameters
+        self.several = any(parameters[each].kind in SEVERAL for each in self.names - {"return"})
+        self.places = [place for place, name in enumerate(parameters) if name in self.names]
+        self.met: dict[object, set[object]] = {}
+        self.calls = 0
+
+
+READ: dict[CodeType, Shaped] = {}
+"""Of each code: a function inside another one is made anew by each call of that."""
+
+
+def begin() -> None:
+    """Compare the first calls again, because a test begins."""
+    for shaped in READ.values():
+        shaped.calls = 0
 
 
 def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,42 +108,36 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
 
     What checks is made then: that of a function takes a millisecond, and most are not called.
     """
-    annotations = {n: each for n, each in get_annotations(function).items() if has_shape(each)}
-    shaped, numbers = {*annotations}, _together(annotations.values())
-    written = None if numbers is None else {number: number for number in numbers}
-    parameters = signature(function).parameters
-    several = any(parameters[each].kind in SEVERAL for each in shaped - {"return"})
-    places = [place for place, name in enumerate(parameters) if name in shaped]
-    met: dict[object, set[object]] = {}
-    results = local()  # of each thread
-
-    @wraps(function)
-    def given(*_: Any, **__: Any) -> Any:
-        return vars(results).pop("last")
-
+    if function.__code__ not in READ:
+        READ[function.__code__] = Shaped(function)
+    shaped = READ[function.__code__]
     checking = cache(jaxtyped(typechecker=beartype))
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        sizes = None if written is None else written.copy()
-        if several:
+        shaped.calls += 1
+        if shaped.calls > CALLS:
+            return function(*args, **kwargs)
+        sizes = None if shaped.written is None else shaped.written.copy()
+        if shaped.several:
             key: tuple[object, ...] = _facts(args, sizes), _facts(kwargs, sizes)
         else:
-            count = len(args)
+            count, names = len(args), shaped.names
             key = (
                 count,
-                *[_facts(args[place], sizes) for place in places if place < count],
-                *[(name, _facts(value, sizes)) for name, value in kwargs.items() if name in shaped],
+                *[_facts(args[place], sizes) for place in shaped.places if place < count],
+                *[(name, _facts(value, sizes)) for name, value in kwargs.items() if name in names],
             )
-        known = met.get(key)
+        known = shaped.met.get(key)
         if known is None:
             result = checking(function)(*args, **kwargs)
-            met[key] = {_facts(result, sizes)}
+            shaped.met[key] = {_facts(result, sizes)}
             return result
         result = function(*args, **kwargs)
-        if "return" in shaped and (found := _facts(result, sizes)) not in known:
-            results.last = result
-            checking(given)(*args, **kwargs)
+        if "return" in shaped.names and (found := _facts(result, sizes)) not in known:
+            jaxtyped(typechecker=beartype)(wraps(function)(lambda *_, **__: result))(
+                *args, **kwargs
+            )
             known.add(found)
         return result
 

@@ -162,7 +162,7 @@ def test_the_page_of_a_gpu_has_the_numbers_of_its_rows_and_names_every_family() 
         for text, ratio in zip(cells, ratios, strict=True):
             assert same(text.strip(), ratio) or text == "out of memory", name
     assert {*beside} == {model for model, _ in found if equal in found[model, "forward"].time_ratio}
-    count, listed = re.findall(r"^These (\d+) families have not been .*?: (.*?)\.$", page,
+    count, listed = re.findall(r"^These (\d+) families still await .*?: (.*?)\.$", page,
                                re.MULTILINE | re.DOTALL)[0]  # fmt: skip
     absent = re.findall(r"`(\w+)`", listed)
     assert len(absent) == int(count)

@@ -151,8 +151,10 @@ class LengthMap(nn.Module):
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h s c"]:
         """Return E x for E = `matrix`; `row_normalise` divides by row norms over real tokens."""
-        # A matrix that all heads share takes one product instead of a batch of products.
-        slots = (matrix.flatten(0, 1) @ x.flatten(1, 2))[:, None] if self.joined else matrix @ x
+        # The whole batch is one product for each matrix. A product for each example would copy the
+        # matrix for each, and add up as many gradients.
+        columns = x.permute(1, 2, 0, 3).flatten(-2)
+        slots = (matrix @ columns).unflatten(-1, (len(x), -1)).permute(2, 0, 1, 3)
         if not self.row_normalise:
             return slots
         squares = matrix.square()
