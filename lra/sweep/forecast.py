@@ -16,7 +16,7 @@ from lra.runners.measures.passes import padded_length
 from lra.runners.records import Cell, text_of
 from lra.runners.runner import OWN, Passes, Uncounted
 from lra.sweep.costs import Costs, PassCost
-from lra.sweep.past import Past, guess
+from lra.sweep.past import MOST_SCALED, Past, guess
 from lra.sweep.planned_cells import compared_with, reference_shares
 from lra.sweep.sweep import PlannedCell
 from lra.sweep.trial_builds import TrialBuilds
@@ -107,7 +107,7 @@ class Forecaster:
         self.trials = TrialBuilds() if trials else None
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
         self._forecasts: dict[str, Forecast] = {}
-        self._ratios: list[tuple[Past, float]] | None = None
+        self._ratios: list[tuple[Past, Forecast, float]] | None = None
         groups: dict[object, list[PlannedCell]] = {}
         for planned in together:
             groups.setdefault(compared_with(planned), []).append(planned)
@@ -144,7 +144,7 @@ class Forecaster:
             return Forecast(seconds=stored_guess.seconds, basis=basis, reason=reason)
         if stored_guess is not None and stored_guess.alike:
             return replace(count, seconds=stored_guess.seconds, basis="stored")
-        ratio = self.correction(cell.columns)
+        ratio = self.correction(cell.columns, count.step_s)
         if ratio is None or count.seconds is None:
             return count
         step = None if count.step_s is None else ratio * count.step_s
@@ -232,13 +232,17 @@ class Forecaster:
         """Return the hardware profiles of the forecasts, each with the rates of its machine."""
         return [pair for pair in self.machines.values() if pair is not None]
 
-    def correction(self, columns: Mapping[str, Any]) -> float | None:
+    def correction(self, columns: Mapping[str, Any], step_s: float | None) -> float | None:
         """Return measured / counted time, the median over the stored cells most like `columns`.
 
-        None if no stored cell has the same runner and machine.
+        None if no stored cell has the same runner, machine, and steps of roughly `step_s` counted
+        seconds: what surrounds the operations takes most of the time of a short step.
         """
         by_distance: dict[tuple[bool, ...], list[float]] = {}
-        for past, ratio in self.ratios():
+        for past, count, ratio in self.ratios():
+            steps = count.step_s / step_s if count.step_s and step_s else 1.0
+            if not 1 / MOST_SCALED <= steps <= MOST_SCALED:
+                continue
             required = ("runner", "device", "hardware", "threads", "precision")
             if any(past.columns.get(name) != columns[name] for name in required):
                 continue
@@ -248,17 +252,16 @@ class Forecaster:
             by_distance.setdefault(distance, []).append(ratio)
         return median(by_distance[min(by_distance)]) if by_distance else None
 
-    def ratios(self) -> list[tuple[Past, float]]:
-        """Return stored cells that can be counted, each with its measured / counted time."""
+    def ratios(self) -> list[tuple[Past, Forecast, float]]:
+        """Return stored cells that can be counted, with count, and measured / counted time."""
         if self._ratios is None:
             self._ratios = []
             # A forecast is seldom wrong by a factor of 4, and counting a cell takes a moment.
             telling = (past for past in self.past if past.took_s >= TELLING_S / 4)
             for past in islice(telling, MOST_COMPARED):
                 counted = self._count_stored(past)
-                seconds = None if counted is None else counted.seconds
-                if seconds is not None and seconds >= TELLING_S:
-                    self._ratios.append((past, past.took_s / seconds))
+                if counted is not None and (counted.seconds or 0) >= TELLING_S:
+                    self._ratios.append((past, counted, past.took_s / counted.seconds))
         return self._ratios
 
     def _count_stored(self, past: Past) -> Forecast | None:

@@ -165,7 +165,7 @@ def test_what_a_compared_cell_took_corrects_its_own_share(tmp_path: Path, monkey
     counted = Forecaster(together=cells).of(cells[0])
     keep(store, cells[0].cell, 2 * counted.seconds, reference_shares=shares)
     (past,) = past_cells(cells[:1], store, "adhoc")
-    assert Forecaster([past]).ratios()[0][1] == pytest.approx(2.0)
+    assert Forecaster([past]).ratios()[0][-1] == pytest.approx(2.0)
     keep(store, cells[0].cell, 2 * counted.seconds, reference_shares={"sdpa": "half"})
     assert [*past_cells(cells[:1], store, "adhoc")] == []
 
@@ -187,6 +187,11 @@ def test_stored_cells_correct_the_nearest_first(tmp_path: Path, monkeypatch) -> 
         assert found.seconds == pytest.approx(plain.seconds * found.correction)
         return found.correction
 
+    sizes = ("depth=1", "width=8", "feed_forward_width=8", "heads=1")
+    tiny = planned("model=linear", "optim.batch_size=1", "task.max_length=24",
+                   *(f"model.backbone.{size}" for size in sizes))[0]  # fmt: skip
+    keep(store, tiny.cell, 90 * Forecaster().of(tiny).seconds)
+    assert Forecaster([*past_cells([wanted], store, "adhoc")]).of(wanted).basis == "counted"
     other = planned("model=sdpa")[0]
     keep(store, other.cell, 3 * Forecaster().of(other).seconds)
     assert corrected() == pytest.approx(3.0)
