@@ -1,7 +1,7 @@
 """How many generated cases are tried: few in `make test`, many in `make campaign`."""
 
 import os
-from collections import Counter
+from collections import defaultdict
 
 EVERY = int(os.environ.get("LRA_FUZZ", "1"))
 """Times as many cases as in `make test`; above 1, tests marked `share` have all parameters."""
@@ -20,17 +20,17 @@ def part(items: list, index: int, of: int) -> list:
 def shared_out(items: list) -> tuple[list, list]:
     """Divide tests into those that run and those that `make campaign` alone runs.
 
-    Of the parameters of a test with `pytest.mark.share(n)`, every n-th runs: of another test from
-    another place, so that together they see most families and options.
+    Of the parameters of a test with `pytest.mark.share(n)`, every n-th runs, and at least one: of
+    another test from another place, so that together they see most families and options.
     """
-    met: Counter = Counter()
-    run, left = [], []
+    groups = defaultdict(list)
     for item in items:
         mark = item.get_closest_marker("share")
-        if mark is None or EVERY > 1:
-            run.append(item)
-            continue
-        name = item.nodeid.partition("[")[0]
-        (left if (met[name] + len(name)) % mark.args[0] else run).append(item)
-        met[name] += 1
-    return run, left
+        groups[item.nodeid.partition("[")[0] if mark else "", mark and mark.args[0]].append(item)
+    left = {
+        item
+        for (name, n), group in groups.items()
+        if n
+        for item in {*group} - {*part(group, len(name), min(n, len(group)))}
+    }
+    return [item for item in items if item not in left], [*left]

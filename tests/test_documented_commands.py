@@ -196,7 +196,7 @@ def rows_of_one_model(file: Path) -> pd.DataFrame:
     return rows[rows["model"] == rows["model"].iloc[0]]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.usefixtures("one_format")
 @pytest.mark.parametrize("command", commands(), ids=lambda command: command[:60])
 def test_a_documented_command_does_what_it_says(

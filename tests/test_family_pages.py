@@ -74,7 +74,7 @@ def looks_ahead(model: Backbone) -> bool:
     return bool((one - other)[:, int(model.has_cls) : -1].abs().max() > 1e-10)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name", names("model"))
 def test_what_a_page_guarantees_is_true_of_built_models(name: str) -> None:
     """Directions by changed tokens; reversible residuals, padding and states by using them."""

@@ -74,7 +74,7 @@ def tokens(parts: int = 1) -> torch.Tensor:
     return torch.randint(0, VOCABULARY, (3, parts, LENGTH), generator=generator)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("positions", [Positions.learned, Positions.rotary])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prefill_segments_and_steps_equal_one_pass(family, positions):
@@ -106,7 +106,7 @@ ENDLESS = {
 """Families whose memory is a window, or no matter; others may end where it is full, and say so."""
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("positions", [Positions.none, Positions.rotary, Positions.t5])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_short_memory_is_the_same_function_in_any_partition(family, positions):
@@ -149,7 +149,7 @@ def size(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("head", [Head.classification, Head.language_modelling])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_heads_have_the_width_they_are_given_or_the_family_refuses(family, head):
@@ -184,7 +184,7 @@ UNBIASED = {"collaborative": ("q_proj", "k_proj")}
 """Projections that another parameter stands in for, which the size of the mixer shows."""
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("qkv", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_biases_are_where_the_backbone_wants_them_or_the_family_refuses(family, qkv):
@@ -209,7 +209,7 @@ def test_biases_are_where_the_backbone_wants_them_or_the_family_refuses(family, 
     model(tokens(), torch.tensor([0, 1, 2])).nll.sum().backward()
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("head", [Head.pair, Head.language_modelling, Head.permutation_modelling])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_recomputation_gives_identical_gradients_under_dropout(family, head):

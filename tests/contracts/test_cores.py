@@ -47,6 +47,7 @@ PERSISTENT = "adaptive_span-9"
 """Whose persistent vectors are as wide as the values."""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", CASES)
 def test_sums_of_halves_are_those_of_single_precision(name):
     """One rounding of the result, half a unit in its last place, is all that float32 loses."""

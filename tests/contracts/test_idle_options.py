@@ -262,7 +262,7 @@ def built(family, where, options, made):
     return made[key]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @PLACES
 def test_every_option_acts_or_is_refused(family, where):
     site = Site(width=WIDTH, heads=HEADS, max_length=LENGTH, **SITES[where])
@@ -301,7 +301,7 @@ def computed(mixer, stack):
     return bits(mixer.train()(Flow(x), Layout()).x if stack else mixer(x, Layout()))
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @PLACES
 def test_attention_dropout_acts_exactly_where_it_is_declared(family, where):
     """With every single choice: what is described as 0 is 0."""

@@ -42,7 +42,7 @@ def costs(family: str) -> dict[str, dict[str, int]]:
     return counts
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("family", RECORDED)
 def test_costs_are_those_recorded(family):
     assert costs(family) == RECORDED[family]

@@ -62,6 +62,7 @@ def test_there_are_variants():
     assert len(built_ones) > 80
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("residual", [*Residual])
 @pytest.mark.parametrize("head", [*Head])
 def test_a_model_takes_a_batch_without_rows(head, residual):
@@ -114,7 +115,7 @@ def test_every_stack_takes_a_batch_without_rows(name):
     assert outcome.nll.shape == target.shape
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @FAMILIES
 def test_what_stands_in_padding_reaches_nothing(variant):
     for mixer in directions(variant):
@@ -173,7 +174,7 @@ def give_ones(mixer):
         mixer.out_proj.bias = None
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @FAMILIES
 def test_long_vectors_leave_weighted_means_what_they_are(variant):
     for mixer in directions(variant):

@@ -101,7 +101,7 @@ def differs(mixer) -> bool:
     return bool((seen - wanted).abs().max() > 1e-9 * wanted.abs().max())
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", MIXERS)
 def test_what_is_declared_is_what_a_permutation_shows(name):
     tried = set()

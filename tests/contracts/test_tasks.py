@@ -174,7 +174,7 @@ def quick_baselines(monkeypatch):
     monkeypatch.setattr("lra.tasks.baselines.image_windows.FIT_PIXELS", 200 * 32 * 32)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_tasks_keep_the_contract(name):
     findings = check_task(SHIPPED[name]())

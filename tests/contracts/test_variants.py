@@ -214,7 +214,7 @@ class Few(Case):
         return [each for each in super().inside(traits) if each in ENCODINGS]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(8)
 @pytest.mark.parametrize(
     ("family", "options"),
     [
@@ -228,6 +228,7 @@ def test_a_variant_keeps_the_contract(family, options, monkeypatch):
     check_contract(functools.partial(MODELS[family], **options), monkeypatch)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("options", [{"scales": [0.5, 2.0]}, {"norm": True}])
 def test_mixers_side_by_side_keep_the_contract(options, monkeypatch):
     parts = {"mamba2": functools.partial(MODELS["mamba2"], states=4), "sdpa": MODELS["sdpa"]}

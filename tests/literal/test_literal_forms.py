@@ -133,7 +133,7 @@ def found(mixer: Any, x: Tensor, layout: Layout, case: Any) -> Tensor:
     return y
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("family", "row"), CASES)
 def test_it_is_its_literal_form(family: str, row: dict[str, Any]) -> None:
     form, given = FORMS[family], OF_A_CASE | row

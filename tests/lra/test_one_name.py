@@ -68,7 +68,7 @@ def test_names_of_ours_are_stored_without_the_one_that_holds_them():
         assert imported_name(name) == stored_name(name) == name
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_packages_of_theirs_stay_theirs_before_and_after(installed, tmp_path):
     project(tmp_path)
     theirs = "".join(
@@ -96,7 +96,7 @@ def test_a_clone_on_the_path_refuses_to_be_imported_under_other_names(tmp_path):
         assert f"{room} is a part of lra" in done.stdout
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_the_path_of_a_process_and_of_its_children_is_left_alone(installed, tmp_path):
     project(tmp_path)
     (tmp_path / "spawned.py").write_text(
@@ -130,7 +130,7 @@ def test_a_notebook_has_its_own_and_ours(tmp_path, monkeypatch):
     NotebookClient(notebook, timeout=300, resources=resources).execute()  # raises what a cell does
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 def test_lra_runs_in_their_hydra_application(installed, tmp_path):
     """A script that has imported its own packages, and keeps its own configuration."""
     project(tmp_path)
@@ -169,7 +169,7 @@ class Own(Family):
 """
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("init", [True, False])
 def test_a_mixer_in_a_package_of_our_name_is_re_exported(wheel, tmp_path, init):

@@ -57,6 +57,7 @@ def kinds(name):
     return found + {"rows-abc123.jsonl": damage.ROWS, "cell.json": damage.CELL}.get(name, [])
 
 
+@pytest.mark.share(2)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", [
     "cell.json", "rows-abc123.jsonl", "environment-abc123.json", "outcomes-abc123.npz",
@@ -174,6 +175,7 @@ def test_what_others_leave_behind_is_no_damage(tmp_path, lra):
     assert len(told.splitlines()) == 5
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("place", ["cells/3f", "cells/3f/3fa9c1e07b2d4c58", "sweeps", "claims",
                                    "sweeps/mine", "claims/0000000000000000"])  # fmt: skip
 def test_files_and_folders_in_each_others_place(place, tmp_path, lra):

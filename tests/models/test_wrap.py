@@ -120,6 +120,7 @@ GOOD = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.usefixtures("short_counts")

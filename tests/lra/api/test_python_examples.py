@@ -24,6 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_a_function(name: str) -> None:
     found = doctest.testmod(importlib.import_module(name))

@@ -17,6 +17,7 @@ from lra.composition.option_types import arguments, comments
 TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster", "search")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("group", groups())
 def test_every_option_has_type_and_meaning_and_a_choice_fits_a_screen(group: str) -> None:
     thin = re.compile(r"(null|false|true|empty|0|\w+ \|)(:| )", re.IGNORECASE)  # no meaning

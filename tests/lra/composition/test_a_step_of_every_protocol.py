@@ -51,6 +51,7 @@ LARGER = ("pathfinder64", "pathx", "path256")
 """Pictures that differ in their side alone from those that are trained on, and take seconds."""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.usefixtures("shared_cache")
 def test_a_step_is_trained_on_every_task(protocol: str) -> None:

@@ -126,7 +126,7 @@ ALONE = (
 """Words without what Hydra does not have: tables, protocols and presets in their places."""
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("typed", ALONE)
 def test_a_sweep_is_what_hydra_composes(typed: str, tmp_path: Path, monkeypatch: Any) -> None:
     without_checks(monkeypatch)

@@ -124,7 +124,7 @@ def ways():
 WAYS = (*ways(),)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=str)
 def test_every_combination_is_built_or_refused(protocol):
     seen, refused, built, tasks = set(), {}, [], tasks_of(protocol)

@@ -103,6 +103,7 @@ WORDS = re.compile(r"`(\+experiment=[^`]+|runner=[^`]+)`")
 """Of a command, in the pages of what makes which table and figure."""
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "words", sorted({word for page in TABLES for word in WORDS.findall(page.read_text())})
 )

@@ -64,7 +64,7 @@ def test_a_pattern_names_its_source_and_what_differs(name: str) -> None:
     assert entry.summary == about["summary"]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", ATTENTION)
 def test_a_pattern_that_fits_its_depth_is_built(name: str) -> None:
     facts = TaskFacts(

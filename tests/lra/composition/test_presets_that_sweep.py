@@ -18,7 +18,7 @@ def found(*words: str) -> list[Composed]:
     return entries(list(words))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", names("experiment"))
 def test_every_preset_runs_as_a_whole_and_lists_its_cells_without_data(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

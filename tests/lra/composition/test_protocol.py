@@ -21,7 +21,7 @@ def config(*words):
 FILES = {file.stem: load(file) for file in choices("protocol")}
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", FILES)
 def test_nothing_is_changed_by_choosing(name):
     models = random.Random(name).sample([file.stem for file in choices("model")], 4)
@@ -124,7 +124,7 @@ def test_without_a_protocol_nothing_is_said(capsys):
     assert "protocol" not in capsys.readouterr().err
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", FILES)
 def test_a_protocol_says_what_it_reproduces(name):
     node = FILES[name]

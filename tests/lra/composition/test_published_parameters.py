@@ -32,6 +32,7 @@ def terms_of(row):
     return found
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("protocol", sorted({row["protocol"] for row in table()}))
 def test_counts_are_the_sources_but_for_named_terms(protocol):
     wanted = {

@@ -187,7 +187,7 @@ def test_ways_out_are_told(typed_words: str, part: str) -> None:
     assert part in refusal(typed_words.split(" "))
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("word", [*FLAGS, *MALFORMED])
 def test_a_malformed_word_is_read_or_refused(word: str) -> None:
     for words in ([word], ["-m", "seed=1,2", word, "+experiment=quickstart"]):

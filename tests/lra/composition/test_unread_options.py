@@ -50,7 +50,7 @@ def of_words(*words):
     return entry.config, built(entry.config)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("task", TASKS)
 def test_every_family_meets_every_kind_of_task_without_an_option_in_the_way(task):
     words, models, of_options = TASKS[task].split(), 0, {}

@@ -143,7 +143,7 @@ def test_every_protocol_says_how_its_source_reads_a_split():
         assert isinstance(typed(entry.config).task, WindowedTask)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("protocol", "task"), CELLS)
 def test_batches_are_those_of_the_source(protocol, task):
     source, settings = SOURCES[protocol], given(protocol, task)
@@ -189,7 +189,7 @@ def test_examples_that_are_left_out_are_those_of_the_source_or_declared(protocol
             assert not number or f"{number} of {size:,} " in sentence
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("protocol", "task"), CELLS)
 def test_texts_are_cut_and_pixels_scaled_as_in_the_source(protocol, task):
     source = SOURCES[protocol]

@@ -171,7 +171,7 @@ def answer(model: nn.Module, task: Task) -> np.ndarray:
         return model.predict(ids, keep)[0].numpy()
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("protocol", "task", "more"),
     [(name, *each.partition(" ")[::2]) for name in STORED for each in STORED[name]],

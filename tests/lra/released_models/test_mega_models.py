@@ -168,6 +168,7 @@ def answer(model: nn.Module, run: Run) -> np.ndarray:
         return answered(model, handed(run, cases.tokens(run.task_name)))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", STORED)
 def test_registered_models_answer_as_the_released_code(name):
     task, model = name.split(".")

@@ -48,6 +48,7 @@ def theirs(name, case, hidden_layers):
     return released_name(" ".join([protocol, *more]), task, name, hidden_layers)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", STORED)
 def test_parameters_learn_and_decay_as_in_the_source(case):
     _, run = run_of(*case.split(" "))
@@ -68,6 +69,7 @@ def test_parameters_learn_and_decay_as_in_the_source(case):
     assert {name: found.get(name) for name in there} == {name: wanted[name] for name in there}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", [case for case in STORED if "rates" in STORED[case]])
 def test_rates_are_those_of_the_source_at_every_update(case):
     config, run = run_of(*case.split(" "))

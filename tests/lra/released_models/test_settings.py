@@ -118,6 +118,7 @@ ONE_MODEL = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("protocol", "task"), [(name, task) for name in ONE_MODEL for task in stored(name)]
 )

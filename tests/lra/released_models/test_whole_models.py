@@ -158,6 +158,7 @@ def composed(protocol: str, task: str):
     return entries(words)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("protocol", "task"),
     [(name, task) for name in STORED

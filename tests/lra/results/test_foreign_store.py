@@ -184,6 +184,7 @@ def test_what_needs_the_package_says_what_to_type(
     assert "Traceback" not in said
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", READING)
 def test_what_reads_a_store_imports_nothing_from_it(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch

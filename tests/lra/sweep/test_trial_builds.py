@@ -14,6 +14,7 @@ from lra.sweep.trial_builds import TrialBuilds
 from tests.contracts.choices_of_configs import CAUSAL_ALONE
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", names("model"))
 def test_numbers_below_zero_are_refused_with_their_value(name: str) -> None:
     task = "induction" if name in CAUSAL_ALONE else "listops"

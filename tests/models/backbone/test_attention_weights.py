@@ -35,6 +35,7 @@ def read(model, keep=None, size=16):
     return found, calls, reasons
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_weights_of_every_family_that_has_them(name, causal) -> None:

@@ -30,6 +30,7 @@ def failures(make, *, causal: bool, **options: object) -> set[str]:
     return {finding.check.partition(".")[2] for finding in found if not finding.passed}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("causal", [False, True])
 def test_honest_mixers_pass_and_leave_the_random_state_alone(averaging, causal):
     torch.manual_seed(3)
@@ -41,6 +42,7 @@ def test_honest_mixers_pass_and_leave_the_random_state_alone(averaging, causal):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("causal", [False, True])
 def test_honest_mixers_pass_in_float32(causal):
     assert failures(Honest, causal=causal, dtype=torch.float32) == set()
@@ -101,6 +103,7 @@ def test_a_causal_site_needs_a_causal_mixer():
 # --- the front door -------------------------------------------------------------------------
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("make", "works", "refused"),
     [(Encoder, "bidirectional", "causal"), (Decoder, "causal", "bidirectional")],

@@ -78,7 +78,7 @@ class Declaring:
 # --- what is declared is what is counted ----------------------------------------------------
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("make", "operations", "memory", "causal"),
     [
@@ -157,6 +157,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "make",
     dict.fromkeys(make for make, *_ in WRONG),

@@ -24,7 +24,7 @@ def case_of(fault: Fault) -> Case:
     return Case(make=fault.make, causal=fault.causal, **{**SMALL, **fault.options})
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("fault", PLANTED, ids=lambda f: f"{f.check}-{f.name}")
 def test_a_planted_fault_is_named(fault, monkeypatch):
     """Few failing calls are made plain at first, which takes most of the time."""
@@ -48,7 +48,7 @@ def test_a_fault_that_raises_is_reported(fault, monkeypatch):
     assert fault.says in finding.detail
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize(
     "make",
@@ -67,6 +67,7 @@ def test_honest_mixers_raise_no_alarm(make, causal):
     assert len(found) == len(CHECKS) + 1
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("make", [sound_mixers.HardAttention, sound_mixers.SpatialGating])
 @pytest.mark.usefixtures("short_counts")
 def test_sound_mixers_of_other_kinds_raise_no_alarm(make):
@@ -74,7 +75,7 @@ def test_sound_mixers_of_other_kinds_raise_no_alarm(make):
     assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize(("width", "heads", "max_length"), [(15, 3, 100), (9, 1, 7), (20, 4, 1)])
 @pytest.mark.usefixtures("short_counts")

@@ -33,7 +33,7 @@ def conventional(values: Tensor) -> bool:
     return values.ndim > 2 and most < 1.0001 * bound and abs(deviation / bound * 3**0.5 - 1) < 0.02
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("name", "index"),
     [(name, index) for name in NAMES for index in (range(len(PLACES)) if name in STORED else [1])],

@@ -52,6 +52,7 @@ def test_a_kernel_in_bfloat16_may_round() -> None:
     assert found(DECAYED, dtype=torch.bfloat16) == ""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kernel", [DECAYED, DELTA], ids=lambda kernel: kernel.operation)
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -24,6 +24,7 @@ SQUARE = Draws(batch=1, heads=8, length=8, key=8, value=8, slots=8)
 """All sizes are alike, so that a fault of the layout gives no error of shapes."""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("name", "mask", "state"), KINDS)
 def test_an_adapter_returns_what_our_form_returns(name: str, mask: str, state: bool) -> None:
     case = CASES[name]
@@ -36,6 +37,7 @@ def test_an_adapter_agrees_in_half_precision(name: str) -> None:
     check_equal(case, getattr(literal_fla, case.function), draws)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", CASES)
 def test_the_comparison_accepts_a_right_kernel(name: str, dtype: torch.dtype) -> None:
@@ -119,6 +121,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "fault"), [(name, fault) for name, faults in PLANTED.items() for fault in faults]
 )

@@ -117,6 +117,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Report
     return write
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=LONG if n in LARGEST else ()) for n in STORES]
 )

@@ -173,7 +173,7 @@ def acts(root):
     }
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("place", acts(Path()))
 @pytest.mark.parametrize("call", CALLS)
 def test_every_place_refuses_alike_and_works_afterwards(place, call, tmp_path, monkeypatch):

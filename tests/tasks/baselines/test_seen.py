@@ -196,7 +196,7 @@ def views(monkeypatch):
     return made, handed
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.fuzz
 @pytest.mark.parametrize(("name", "seed"), generated(1))
 def test_baselines_read_what_batches_deliver(name, seed, views, tmp_path):

@@ -25,7 +25,7 @@ def prepared(kind, **options):
     return task
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", TASKS)
 def test_rows_of_several_lengths_keep_the_contract_and_the_rule(name):
     kind, options = TASKS[name]

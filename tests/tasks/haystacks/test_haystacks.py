@@ -80,7 +80,7 @@ def test_a_reader_of_the_text_finds_every_answer(name):
         assert len({text for text, _ in rows}) == number
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", TASKS)
 def test_rows_of_several_lengths_keep_the_contract(name):
     length = TASKS[name][1]["length"]
