@@ -73,15 +73,18 @@ class PaperClaim:
     """Why no row is stored; empty if the claim has checks or is not comparable."""
     not_comparable: str = ""
     """Why the stored rows decide nothing about the claim."""
+    remark: str = ""
+    """What a reader of the verdict has to know, written when the rows were there."""
 
 
 _CLAIM: Types = {
     "id": str, "claim": str, "source": str, "published": str, "setting": str, "written": str,
     "rows": list[str], "command": str, "checks": list, "not_attempted": str, "not_comparable": str,
+    "remark": str,
 }  # fmt: skip
 _OPTIONAL: dict[str, Any] = {
     "written": "", "rows": [], "command": "", "checks": [], "not_attempted": "",
-    "not_comparable": "",
+    "not_comparable": "", "remark": "",
 }  # fmt: skip
 _NUMBER = (int, float, NoneType)
 _CHECK: Types = {

@@ -120,10 +120,11 @@ def decide(claim: PaperClaim, read: Callable[[str], Sequence[Row] | None]) -> De
         figures.append(_figure(place, check, sides, exact=claim.setting is Setting.counted))
         used += [row for side in sides for row in side.rows]
     trained = trainings_of(rows, used)
+    single = "" if all(figure.bounds for figure in figures) else "One training has no interval."
     return Decision(
         claim=claim,
         verdict=_verdict(claim.setting, [figure.holds for figure in figures]),
-        reason="" if all(f.bounds for f in figures) else "One training has no interval.",
+        reason=" ".join(filter(None, (single, claim.remark))),
         figures=tuple(figures),
         trainings=len(trained),
         seconds=sum(trained),

@@ -88,7 +88,9 @@ def test_one_seed_has_no_interval_unless_it_is_counted_or_sampled() -> None:
     one = [row("a", 0.9), row("b", 0.1)]
     found = decided(one, MODELS | {"above": 0.0})
     assert (found.verdict, found.figures[0].bounds) == (ClaimVerdict.noise, None)
-    assert "no interval" in found.reason
+    assert found.reason == "One training has no interval."
+    told = decided(one, MODELS | {"above": 0.0}, remark="It is small.")
+    assert told.reason == f"{found.reason} It is small."
     assert (
         decided(one, MODELS | {"above": 0.5}, setting="counted").verdict == ClaimVerdict.reproduced
     )
