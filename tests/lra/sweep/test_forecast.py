@@ -177,6 +177,7 @@ def keep(store: Store, cell, took_s: float, **more: object) -> None:
 
 def test_stored_cells_correct_the_nearest_first(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("lra.sweep.forecast.TELLING_S", 0.0)
+    monkeypatch.setattr("lra.sweep.forecast.MOST_SCALED", 5.0)
     store, (wanted,) = Store(tmp_path), planned("model=linear", "optim.steps=400")
     plain = Forecaster().of(wanted)
     assert plain.basis == "counted"
