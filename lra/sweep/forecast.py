@@ -260,7 +260,7 @@ class Forecaster:
             telling = (past for past in self.past if past.took_s >= TELLING_S / 4)
             for past in islice(telling, MOST_COMPARED):
                 counted = self._count_stored(past)
-                if counted is not None and (counted.seconds or 0) >= TELLING_S:
+                if counted and counted.seconds is not None and counted.seconds >= TELLING_S:
                     self._ratios.append((past, counted, past.took_s / counted.seconds))
         return self._ratios
 

@@ -25,6 +25,7 @@ def test_outputs_and_gradients_are_equal_in_float64(peer: Peer, causal: bool) ->
 
 
 @pytest.mark.parity
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("peer", "causal"), SAME)
 def test_they_are_equal_in_float32_up_to_rounding(peer: Peer, causal: bool) -> None:
     assert disagreement(peer.pair(case(causal, torch.float32))) <= peer.rounding
@@ -45,6 +46,7 @@ def test_what_is_called_another_function_is_one(peer: Peer, causal: bool) -> Non
 
 
 @pytest.mark.parity
+@pytest.mark.share(3)
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_a_disturbed_weight_is_seen(peer: Peer) -> None:
     """The comparison can fail: with one number of theirs changed, it does."""

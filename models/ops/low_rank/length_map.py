@@ -153,8 +153,9 @@ class LengthMap(nn.Module):
         """Return E x for E = `matrix`; `row_normalise` divides by row norms over real tokens."""
         # The whole batch is one product for each matrix. A product for each example would copy the
         # matrix for each, and add up as many gradients.
-        columns = x.permute(1, 2, 0, 3).flatten(-2)
-        slots = (matrix @ columns).unflatten(-1, (len(x), -1)).permute(2, 0, 1, 3)
+        columns = x.permute(1, 2, 0, 3)
+        slots = matrix @ columns.flatten(-2)
+        slots = slots.view(*slots.shape[:-1], *columns.shape[2:]).permute(2, 0, 1, 3)
         if not self.row_normalise:
             return slots
         squares = matrix.square()

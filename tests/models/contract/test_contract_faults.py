@@ -84,6 +84,7 @@ def test_odd_sites_raise_no_alarm(width, heads, max_length, causal):
     assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("fault", UNSEEN, ids=lambda f: f.name)
 @pytest.mark.usefixtures("short_counts")
 def test_what_the_page_says_is_not_caught_is_not(fault):
