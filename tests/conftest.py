@@ -96,12 +96,10 @@ def no_pauses(monkeypatch):
 
 @pytest.fixture
 def short_counts(monkeypatch):
-    """Count growth at short lengths, where something else of the contract kit is tested."""
-    from lra.models.contract import costs
-
-    for name in ("LENGTHS", "FURTHER_LENGTHS"):
-        monkeypatch.setattr(costs, name, getattr(costs, name))
-    lra_process.count_short()
+    """Use short sequences, where something else of the contract kit is tested."""
+    for name, lengths in lra_process.SHORT.items():
+        for each, length in lengths.items():
+            monkeypatch.setattr(f"lra.models.contract.{name}.{each}", length)
 
 
 @pytest.fixture

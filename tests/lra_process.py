@@ -57,10 +57,18 @@ def unpacked(folder: Path) -> Path:
     return folder / "lra"
 
 
+SHORT = {
+    "costs": {"LENGTHS": (64, 128, 256), "FURTHER_LENGTHS": (512, 1024, 2048)},
+    "rounding": {"LENGTHS": (40, 200, 800)},
+    "separation": {"LONG": 600},
+}
+"""Lengths of checks of the contract kit, where it is called and not what is tested."""
+
+
 def count_short() -> None:
-    """Count growth at short lengths, where the contract kit is called and not what is tested."""
-    costs = importlib.import_module("lra.models.contract.costs")
-    costs.LENGTHS, costs.FURTHER_LENGTHS = (64, 128, 256), (512, 1024, 2048)
+    """Set the lengths of `SHORT`."""
+    for name, lengths in SHORT.items():
+        vars(importlib.import_module(f"lra.models.contract.{name}")).update(lengths)
 
 
 def forget_packages() -> None:

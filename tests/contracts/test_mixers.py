@@ -8,7 +8,15 @@ import torch
 from lra import conf
 from lra.composition.compose import mixer_factory
 from lra.composition.yaml_text import load
-from lra.models.contract import CHECKS, check_mixer, costs, methods, relations, suite
+from lra.models.contract import (
+    CHECKS,
+    check_mixer,
+    costs,
+    methods,
+    relations,
+    separation,
+    suite,
+)
 from lra.models.contract.calls import calls_of, fewer_calls_of
 from lra.models.contract.case import Case
 from lra.models.mixer import INSIDE, SCORED, Layout, Positions, Unsupported
@@ -79,6 +87,7 @@ def test_mixer_keeps_the_contract(family, device, monkeypatch):
     monkeypatch.setattr(costs, "LENGTHS", tuple(each // share for each in costs.LENGTHS))
     further = tuple(each // share for each in costs.FURTHER_LENGTHS)
     monkeypatch.setattr(costs, "FURTHER_LENGTHS", (*further, costs.FURTHER_LENGTHS[-1]))
+    monkeypatch.setattr(separation, "LONG", 1_000)
     if family in TOKEN_BY_TOKEN:
         monkeypatch.setattr(methods, "LENGTH", methods.LENGTH // share)
     number = FAMILIES.index(family)
