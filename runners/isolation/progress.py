@@ -84,6 +84,7 @@ class _Current:
         self.last_at = self.phase_at = 0.0
         self.phase: tuple[str, ...] = ()  # its name after its prefixes
         self.phase_done = 0  # how many units were done at its first `so_far`
+        self.done = 0  # and at its last one
 
 
 _current = _Current()
@@ -121,7 +122,9 @@ def so_far(name: str, done: int, total: int, unit: str, every_s: float = EVERY_S
     if _current.listener is None:
         return
     now, full_name = time.monotonic(), (*_current.prefixes, name)
-    if full_name != _current.phase or done < _current.phase_done:
+    # A phase with fewer units than before has begun again, such as the next validation.
+    again, _current.done = done < _current.done, done
+    if full_name != _current.phase or again:
         _current.phase, _current.phase_at, _current.phase_done = full_name, now, done
     elif now - _current.last_at < every_s:
         return

@@ -74,16 +74,19 @@ def test_messages_of_a_phase_keep_their_distance(clock: Clock, said: list[Any]) 
 
 def test_time_left_of_a_phase_counts_from_its_begin(clock: Clock, said: list[Any]) -> None:
     clock.now += 500
-    so_far("evaluating", 0, 40, "example")
+    so_far("evaluating", 10, 40, "example")  # after its first batch
     assert said[-1].left_s is None
     clock.now += 10
-    so_far("evaluating", 10, 40, "example")
-    assert said[-1].left_s == pytest.approx(30)
+    so_far("evaluating", 20, 40, "example")
+    assert said[-1].left_s == pytest.approx(20)
     clock.now += 1000
-    so_far("evaluating", 0, 40, "example")  # another evaluation of the same name
+    so_far("evaluating", 10, 40, "example")  # another evaluation of the same name
     assert said[-1].left_s is None
     clock.now += 1
-    so_far("evaluating", 10, 0, "example")
+    so_far("evaluating", 20, 40, "example")
+    assert said[-1].left_s == pytest.approx(2)
+    clock.now += 1
+    so_far("evaluating", 30, 0, "example")
     assert (said[-1].left_s, said[-1].total) == (None, 0)
 
 
