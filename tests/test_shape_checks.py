@@ -5,6 +5,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,33 @@ def test_a_wrong_shape_is_an_error() -> None:
         pairs(torch.zeros(2, 3), torch.zeros(3))
     with pytest.raises(Exception, match="Type-check error whilst checking the return value"):
         pairs(torch.zeros(5, 3), torch.zeros(5))
+
+
+def test_each_test_compares_the_first_calls() -> None:
+    @compared
+    def pairs(x: Float[Tensor, "b t"], y: Float[Tensor, " b"]) -> None:
+        del x, y
+
+    for _ in range(shape_checks.CALLS):
+        pairs(torch.zeros(2, 3), torch.zeros(2))
+    pairs(torch.zeros(2, 3), torch.zeros(3))
+    shape_checks.begin()
+    with pytest.raises(Exception, match="Type-check error"):
+        pairs(torch.zeros(2, 3), torch.zeros(3))
+
+
+def test_a_function_that_is_made_anew_is_read_once() -> None:
+    def made() -> Any:
+        def plain(x: Float[Tensor, "b t"]) -> Float[Tensor, "t b"]:
+            return x.mT
+
+        return compared(plain)
+
+    made()(torch.zeros(2, 3))
+    before = len(shape_checks.READ)
+    made()(torch.zeros(2, 3))
+    assert len(shape_checks.READ) == before
+    assert made().__wrapped__.__code__ in shape_checks.READ
 
 
 def test_each_combination_is_compared_and_the_function_called_once() -> None:
