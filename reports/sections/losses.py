@@ -16,7 +16,6 @@ from lra.reports.sections.section import LeftOut, PagesPart, Part
 from lra.reports.stems import stem
 from lra.reports.tables.scores import TASK, splits
 
-TRAINING = TASK[:3]
 _NOTICED = 0.05
 """The smallest relative change of a loss that a title mentions."""
 
@@ -43,7 +42,7 @@ def _trend_title(parts: list[pd.DataFrame]) -> str:
 
 
 loss_figure = LineDrawing(
-    title="Training loss", panel=TRAINING, x="step", across="optimiser step", y="loss",
+    title="Training loss", panel=TASK, x="step", across="optimiser step", y="loss",
     along=lambda _: ("training loss (nat)", 1.0), scale=step_axis, subtitle=_subtitle,
     finding=partial(best_at, when="After {:,} steps"),
 )  # fmt: skip
@@ -67,9 +66,14 @@ class_figures = {
 
 
 def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return training losses with columns for task, model, step, mean, extremes and seeds."""
+    """Return training losses with columns for task, model, step, mean, extremes and seeds.
+
+    The length of a task that is trained at one length alone is left out.
+    """
     curve = rows[(rows["metric"] == "train_loss") & rows["step"].notna() & (rows["status"] == "ok")]
-    return _means(curve, TRAINING, "step")
+    several = curve.groupby([*TASK[:3]], dropna=False)["length"].transform("nunique") > 1
+    texts = curve["length"].where(several, None).map(as_text)
+    return _means(curve.assign(length=texts), TASK, "step")
 
 
 def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:

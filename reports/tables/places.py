@@ -32,8 +32,8 @@ def place_words(
     words = {c: value for c, value in zip(columns, place, strict=True) if c not in untold}
     task, facts = str(words.pop("task")), [as_text(words.pop("source"))]
     for name, word in (("task_version", "version"), ("length", "length")):
-        if name in words:
-            facts.append(f"{word} {as_text(words.pop(name))}")
+        value = as_text(words.pop(name, None))
+        facts += [] if value == as_text(None) else [f"{word} {value}"]
     return task, ", ".join([*facts, *(str(mark) for mark in words.values() if mark)])
 
 

@@ -147,6 +147,17 @@ def test_loss_curves_are_means_with_extremes(make: SimpleNamespace) -> None:
     assert list(axes.get_lines()[0].get_ydata()) == [2.0, 0.75]
 
 
+def test_trainings_at_several_lengths_have_a_panel_each(make: SimpleNamespace) -> None:
+    def lengths(*trained: int) -> list[str]:
+        rows = [make.row("train_loss", 2.0, step=10, length=length) for length in trained]
+        data = loss_data(prepare(make.frame(*rows)))
+        assert list(data["loss"]) == [2.0] * len({*trained})
+        return list(data["length"])
+
+    assert lengths(64, 256) == ["256", "64"]
+    assert lengths(64, 64) == ["–"]
+
+
 def test_losses_by_frequency_have_a_place_for_tokens_that_train_lacks(
     make: SimpleNamespace,
 ) -> None:
