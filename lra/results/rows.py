@@ -128,6 +128,8 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
         cell = store.describe(key)
         # The hashes of all modules are of use only in the results folder.
         (cell["environment"] or {}).pop("sources", None)
+        # A folder of this machine; the command that repeats a cell names another one.
+        cell["overrides"] = [word for word in cell["overrides"] if not word.startswith("results=")]
         descriptions[key] = {k: cell[k] for k in PUBLISHED if k in cell}
         if sentences := deviations(cell["config"]):
             descriptions[key]["deviations"] = sentences

@@ -1,5 +1,6 @@
 """Reports from a store, and from rows that were kept."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +18,7 @@ from tests.runners.storage.stored_cells import make_cell
 def results(tmp_path: Path) -> Path:
     store = Store(tmp_path / "results")
     for seed in (0, 1):
-        cell = make_cell(seed)
+        cell = make_cell(seed, overrides=(f"seed={seed}", f"results={tmp_path}"))
         labels = {"split": "test", "examples": "10"}
         row = Measurement(metric="accuracy", value=0.25 + seed / 3, labels=labels)
         store.write(cell, [row], [], {"torch": "2"})
@@ -76,6 +77,8 @@ def test_published_rows_give_the_same_report(results: Path, tmp_path: Path) -> N
     for name in ("v1.5", "v1.5.jsonl"):
         assert main(["report", *mine, "--publish", str(tmp_path / "kept" / name)]) == 0
     (kept,) = (tmp_path / "kept").glob("*.jsonl")
+    cells = json.loads(kept.with_suffix(".json").read_text()).values()
+    assert sorted(cell["overrides"] for cell in cells) == [["seed=0"], ["seed=1"]]
     pd.testing.assert_frame_equal(
         published_rows(kept).drop(columns="created"),
         read_rows(results, "mine").drop(columns="created"),
