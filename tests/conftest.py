@@ -97,9 +97,7 @@ def no_pauses(monkeypatch):
 @pytest.fixture
 def short_counts(monkeypatch):
     """Use short sequences, where something else of the contract kit is tested."""
-    for name, lengths in lra_process.SHORT.items():
-        for each, length in lengths.items():
-            monkeypatch.setattr(f"lra.models.contract.{name}.{each}", length)
+    lra_process.count_short(monkeypatch.setattr)
 
 
 @pytest.fixture

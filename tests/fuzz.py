@@ -25,12 +25,11 @@ def shared_out(items: list) -> tuple[list, list]:
     """
     groups = defaultdict(list)
     for item in items:
-        mark = item.get_closest_marker("share")
-        groups[item.nodeid.partition("[")[0] if mark else "", mark and mark.args[0]].append(item)
+        if mark := item.get_closest_marker("share"):
+            groups[item.nodeid.partition("[")[0], *mark.args].append(item)
     left = {
         item
         for (name, n), group in groups.items()
-        if n
-        for item in {*group} - {*part(group, len(name), min(n, len(group)))}
+        for item in {*group}.difference(part(group, len(name), min(n, len(group))))
     }
     return [item for item in items if item not in left], [*left]

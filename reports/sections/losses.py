@@ -73,7 +73,7 @@ def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
     curve = rows[(rows["metric"] == "train_loss") & rows["step"].notna() & (rows["status"] == "ok")]
     several = curve.groupby([*TASK[:3]], dropna=False)["length"].transform("nunique") > 1
     texts = curve["length"].where(several, None).map(as_text)
-    return _means(curve.assign(length=texts), TASK, "step")
+    return _means(curve.assign(length=texts), "step")
 
 
 def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:
@@ -87,12 +87,12 @@ def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:
     parts = parts[parts["baseline"] == ""]
     first = [first_position({"labels": labels}) for labels in parts["labels"]]
     texts = [as_text(value) for value in parts["length"]]
-    return _means(parts.assign(place=first, length=texts), TASK, "place")
+    return _means(parts.assign(place=first, length=texts), "place")
 
 
-def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFrame:
-    """Return means and extremes over seeds, for each panel, model and value of `column`."""
-    keys = [*panel, "name", column]
+def _means(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return means and extremes over seeds, for each task, model and value of `column`."""
+    keys = [*TASK, "name", column]
     groups: dict[tuple[Any, ...], list[tuple[float, Any]]] = {}
     complete = rows.dropna(subset=keys)
     measured = complete[[*keys, "value", "seed"]].itertuples(index=False, name=None)
@@ -103,7 +103,7 @@ def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFr
         values = np.array([value for value, _ in pairs])
         seeds = len({seed for _, seed in pairs if not pd.isna(seed)})
         records.append((*group, values.mean(), values.min(), values.max(), seeds))
-    columns = [*panel, "model", column, "loss", "low", "high", "seeds"]
+    columns = [*TASK, "model", column, "loss", "low", "high", "seeds"]
     data = pd.DataFrame(records, columns=columns)
     return data.astype({column: int}) if len(data) else data
 

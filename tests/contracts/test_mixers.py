@@ -8,15 +8,7 @@ import torch
 from lra import conf
 from lra.composition.compose import mixer_factory
 from lra.composition.yaml_text import load
-from lra.models.contract import (
-    CHECKS,
-    check_mixer,
-    costs,
-    methods,
-    relations,
-    separation,
-    suite,
-)
+from lra.models.contract import CHECKS, check_mixer, costs, methods, relations, separation, suite
 from lra.models.contract.calls import calls_of, fewer_calls_of
 from lra.models.contract.case import Case
 from lra.models.mixer import INSIDE, SCORED, Layout, Positions, Unsupported

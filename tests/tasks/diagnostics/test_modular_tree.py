@@ -163,7 +163,10 @@ def test_groups_of_modular_tree_count_operators():
     ("options", "message"),
     [
         ({"modulus": 1}, r"task\.modulus must be at least 2: got 1"),
-        ({"division": True, "modulus": 9}, r"needs a prime.* quotients by 3 are.*: got 9"),
+        (
+            {"division": True, "modulus": 9},
+            r"needs a prime task\.modulus.* quotients by 3 are.*: got 9",
+        ),
         ({"division": True, "modulus": 2, "operators": 17}, r"divides by zero.*lower task\.oper"),
         ({"operators": 0}, r"must be at least 1: got task\.operators=0"),
     ],
