@@ -2,9 +2,6 @@
 
 import inspect
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +12,7 @@ from torch import nn
 import lra
 from lra.models.mixer import Family, Unsupported
 from lra.runners.records import COLUMNS
-from tests.lra_process import python, unpacked
+from tests.lra_process import python
 from tests.reports.rows_of_tables import rows_in
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -128,84 +125,10 @@ def test_a_row_is_what_files_and_frames_hold() -> None:
         msgspec.convert({**stored[0], "length": "64"}, lra.Row)
 
 
-SCRIPT = '''
-"""What a user writes who checks types: a run, a refusal, rows, a search, a table."""
-
-import json
-from pathlib import Path
-
-import lra
-
-SMALL = "task.source=sample logger=none report=false"
-
-
-def trained(steps: int) -> lra.CompletedSweep | None:
-    try:
-        return lra.run(
-            SMALL, model="identity", task="listops", optim={"steps": steps, "warmup_steps": 0}
-        )
-    except lra.ConfigError as error:
-        print(f"refused: {error}")
-    except (lra.NotPrepared, lra.BadData, lra.BadStore) as error:
-        print(f"no data: {error}")
-    return None
-
-
-def losses(done: lra.CompletedSweep) -> list[float]:
-    kept: list[float] = []
-    for file in done.results.glob("cells/*/*/rows-*.jsonl"):
-        for line in file.read_text().splitlines():
-            row: lra.Row = json.loads(line)
-            if row["metric"] == "loss" and row["value"] is not None:
-                kept.append(row["value"])
-    return kept
-
-
-def words(search: lra.Search, findings: lra.Findings) -> list[str]:
-    tuned: lra.ResultTable = search.table()
-    failed: list[lra.Finding] = findings.failed
-    return [tuned.to_markdown(), *(each.detail for each in failed)]
-
-
-assert trained(-1) is None
-done = trained(2)
-assert done is not None
-found = lra.rows(done.results, done.sweep)
-ended = found[found["status"] == lra.Status.ok]
-print(done.exit_code, len(losses(done)) > 0, len(ended) > 0, sorted(set(ended["model"])))
-model: lra.Backbone = lra.model("identity")
-task: lra.Task = lra.task("listops", source="sample")
-print(Path(done.results).name, model.training, task.spec.name)
-'''
-WRONG = """import lra
-lra.run(model="linear").exit_cod
-lra.run(model="linear").rows(3)
-row: lra.Row = {"valu": 1.0}
-lra.choose("long")
-lra.task("listops").batchez
-lra.verify("linear").failed[0].chek
-lra.table(lra.rows()).to_latec()
-lra.search("", params={}).chosen.choice
-"""
-
-
 @pytest.mark.slow
-def test_a_strict_script_is_typed_and_runs(tmp_path: Path) -> None:
-    """Beside lra as pip unpacks it: mypy follows no path that a clone's `__init__` makes."""
-    site, folder = tmp_path / "site", tmp_path / "work"
-    assert (unpacked(site) / "py.typed").is_file()
-    folder.mkdir()
-    (folder / "script.py").write_text(SCRIPT)
-    (folder / "wrong.py").write_text(WRONG)
-
-    words = ("-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"))
-    said = python(*words, "script.py", "wrong.py", cwd=folder, PYTHONPATH=str(site)).stdout
-    faults = re.findall(r"^(\w+).py:(\d+): error", said, re.MULTILINE)
-    assert {*faults} == {("wrong", str(line)) for line in range(2, WRONG.count("\n") + 1)}, said
-    ran = subprocess.run(
-        [sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=False,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site), "LRA_DATA": str(tmp_path / "data")},
-    )  # fmt: skip
+def test_a_typed_script_runs(tmp_path: Path) -> None:
+    """`make types` reads it, and beside it what mypy must refuse."""
+    ran = python(str(ROOT / "tests/typed/script.py"), cwd=tmp_path, PYTHONPATH=str(ROOT))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith("refused: optim: steps must be at least 0: got -1\n")
     assert ran.stdout.splitlines()[-2:] == ["0 True True ['identity']", "results True listops"]
