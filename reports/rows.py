@@ -1,5 +1,6 @@
 """Prepare stored rows for tables and figures: names, labels, groups that compare, cost points."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,6 +41,7 @@ it may be far from the true time."""
 WIDEST_FACTOR = 2.0
 """A time is uncertain if the upper end of its interval is more than this factor above the lower."""
 
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _OBJECTS = frozenset({"labels", "options", "departures"})
 """Columns that hold mappings and tuples."""
 _LONGEST = 500
@@ -240,6 +242,16 @@ def as_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+def in_order(place: Iterable[Any]) -> list[str]:
+    """Return texts by which values sort: `length 4` comes before `length 12`."""
+    return [_NUMBER.sub(lambda found: f"{float(found[0]):024.9f}", as_text(v)) for v in place]
+
+
+def without_numbers(place: Iterable[Any]) -> list[str]:
+    """Return texts that are equal if values differ only in numbers."""
+    return [_NUMBER.sub("0", as_text(value)) for value in place]
 
 
 def _setting_in_words(column: str, value: Any) -> str:

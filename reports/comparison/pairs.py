@@ -26,6 +26,7 @@ from lra.reports.comparison.numbers import (
 )
 from lra.reports.comparison.speeds import UNTIMED, Speed, speed_of
 from lra.reports.labels import labels_of
+from lra.reports.rows import in_order
 from lra.reports.statistics.intervals import LEVEL, Interval, Uncertainty
 from lra.reports.statistics.paired_examples import over_seeds_and_examples
 from lra.reports.statistics.paired_tests import (
@@ -257,7 +258,7 @@ def _compare_sides(numbers: Numbers, first: Side, second: Side) -> Comparison:
     """
     places = [
         place
-        for place in sorted(numbers.places, key=_sort_key)
+        for place in sorted(numbers.places, key=lambda place: in_order(value for _, value in place))
         if any(_rows(numbers, place, side) for side in (first, second))
     ]
     lines = [_line_at(numbers, place, _title(place, places), first, second) for place in places]
@@ -292,11 +293,6 @@ def _options_in_words(numbers: Numbers, places: Sequence[Place], first: Side, se
         f"{side.title} {final.options if of_search else 'not tuned'}"
         for side, of_search in zip((first, second), searched, strict=True)
     )
-
-
-def _sort_key(place: Place) -> list[str]:
-    """Return texts by which places sort, with whole numbers in order of their size."""
-    return [value.zfill(12) if value.isdigit() else value for _, value in place]
 
 
 def _title(place: Place, places: Sequence[Place]) -> str:

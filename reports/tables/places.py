@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.reports.rows import as_text, short
+from lra.reports.rows import as_text, in_order, short, without_numbers
 from lra.reports.tables.scores import TASK
 
 Place = tuple[Any, ...]
@@ -13,8 +13,15 @@ Place = tuple[Any, ...]
 
 
 def by_place(data: pd.DataFrame, columns: Sequence[str] = TASK) -> list[tuple[Place, pd.DataFrame]]:
-    """Return each place and its rows, in the order in which places first occur."""
-    return [*data.groupby([*columns], dropna=False, sort=False)]
+    """Return each place and its rows, in the order in which places first occur.
+
+    Places that differ only in numbers, such as lengths, are ordered by these.
+    """
+    found = [*data.groupby([*columns], dropna=False, sort=False)]
+    first: dict[tuple[str, ...], int] = {}
+    for place, _ in found:
+        first.setdefault((*without_numbers(place),), len(first))
+    return sorted(found, key=lambda f: (first[*without_numbers(f[0]),], in_order(f[0])))
 
 
 def place_title(place: Place, *marks: Any, data: bool = False) -> str:

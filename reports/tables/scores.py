@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from lra.reports.names import display_name
-from lra.reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
+from lra.reports.rows import AMBIGUOUS, MARKS, as_text, in_order, model_order, short
 from lra.reports.statistics.intervals import (
     LEVEL,
     Interval,
@@ -180,7 +180,7 @@ def accuracy_table(
         return None
     final = final[list(_USED)].copy()
     final["column"] = [tuple(as_text(v) for v in key) for key in final[list(TASK)].to_numpy()]
-    columns = sorted(set(final["column"]))
+    columns = sorted(set(final["column"]), key=lambda c: (in_order(c), c))
     heads = _heads(columns)
     means = final[final["status"] == "ok"].groupby("name")["value"].mean()
     by_baseline = final[final["baseline"] != ""].drop_duplicates("name").to_dict("records")

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 
 from lra.reports.page.document import to_html
-from lra.reports.rows import prepare
+from lra.reports.rows import in_order, prepare
 from lra.reports.style import Captions, TableStyle
 from lra.reports.tables.latex_tables import to_latex
+from lra.reports.tables.places import by_place
 from lra.reports.tables.ranking import TIES, UNRANKED
 from lra.reports.tables.scores import (
     BASELINES,
@@ -33,6 +34,18 @@ def only(rows: pd.DataFrame) -> Entry:
     found = table(rows)
     assert len(found.rows) == len(found.columns) == 1
     return found.rows[0].entries[0]
+
+
+@pytest.mark.parametrize("lengths", [(4, 12, 128, 1024), (1024, 12, 128, 4)])
+def test_lengths_are_in_order_of_their_size(lengths: tuple[int, ...]) -> None:
+    """Also where they are a part of the words of a source; other places are as they come."""
+    of = lambda source, n: accuracy("linear", 0, 0.5, source=source, length=n)  # noqa: E731
+    rows = prepare(frame(*[of(f"{kind}, length {n}", n) for kind in ("S5", "A5") for n in lengths]))
+    texts = [f"{kind}, length {n}" for kind in ("S5", "A5") for n in sorted(lengths)]
+    assert [place[2] for place, _ in by_place(rows)] == texts
+    heads = [column.title.partition(", version")[0] for column in table(rows).columns]
+    assert heads == [f"{kind}, length {n}" for kind in ("A5", "S5") for n in sorted(lengths)]
+    assert sorted(["0.25", "0.5", "0.125"], key=lambda t: in_order([t]))[0] == "0.125"
 
 
 def seeds(*values: float) -> list[dict[str, Any]]:
@@ -124,12 +137,12 @@ def test_sources_and_versions_never_share_a_column(make: SimpleNamespace) -> Non
     )
     found = table(rows)
     assert [c.title for c in found.columns] == [
-        "generated, version 1, length 1024",
         "generated, version 1, length 512",
+        "generated, version 1, length 1024",
         "sample, version 1, length 512",
         "generated, version 2, length 512",
     ]
-    assert [e.value for e in found.rows[0].entries] == [0.5, 0.3, 0.9, 0.6]
+    assert [e.value for e in found.rows[0].entries] == [0.3, 0.5, 0.9, 0.6]
 
 
 def test_errors_have_a_table_in_which_less_is_better(make: SimpleNamespace) -> None:
