@@ -56,7 +56,9 @@ def at_end(part: pd.DataFrame, x: str, column: str = "value") -> pd.DataFrame:
 
 
 def best_models(parts: Sequence[pd.DataFrame], column: str = "value") -> str:
-    """Return which models are best in one panel, or which model is best in most of several.
+    """Return which models are best in one panel, or which is best in most of several.
+
+    Where intervals overlap, a panel of several has no best model.
 
     Args:
         parts: for each panel, a row for each model with the columns `model`, `low` and `high` (the
@@ -72,7 +74,6 @@ def best_models(parts: Sequence[pd.DataFrame], column: str = "value") -> str:
         sign, value = 1 if score.higher else -1, measured[column].astype(float)
         best = score.text(sign * float((sign * value).max()))
         is_best = value.map(score.text) == best  # equal as printed
-        wins.update(measured["model"][is_best])
         # times sign, so that larger is better: the better and the worse end of each band
         better_end, worse_end = (
             sign * measured[c].astype(float).fillna(value) for c in ("high", "low")[::sign]
@@ -81,6 +82,7 @@ def best_models(parts: Sequence[pd.DataFrame], column: str = "value") -> str:
         words = f"the {'highest' if sign > 0 else 'lowest'} {score.title.lower()} "
         words += f"({best} {score.symbol}".rstrip() + ")"
         names = [*measured["model"][is_best]]
+        wins.update(names if not overlaps else ())
         text = clause(names, len(measured), f"has {words}", f"have {words}")
         if overlaps == 1:
             text += "; the interval of 1 other model overlaps"
@@ -88,8 +90,8 @@ def best_models(parts: Sequence[pd.DataFrame], column: str = "value") -> str:
             text += f"; the intervals of {overlaps} other models overlap"
     if len(parts) < 2:
         return text
-    (name, count), *others = wins.most_common(2)
-    unique = count > 1 and not (others and others[0][1] == count)
+    (name, count), (_, next_most), *_ = [*wins.most_common(2), ("", 0), ("", 0)]
+    unique = count > max(1, next_most)
     return (
         f"{model_list([name])} is the best model in {count} of {len(parts)} panels"
         if unique

@@ -47,7 +47,10 @@ def test_the_best_are_named_with_those_that_the_intervals_cannot_exclude() -> No
     })  # fmt: skip
     found = best_models([points])
     assert found == "SDPA has the highest accuracy (90.0 %); the interval of 1 other model overlaps"
-    assert best_models([points, points]) == "SDPA is the best model in 2 of 2 panels"
+    assert best_models([points, points]) == ""
+    apart = points.assign(high=[1.0, 0.75, 0.4])
+    assert best_models([apart, points]) == ""
+    assert best_models([apart, apart, points]) == "SDPA is the best model in 2 of 3 panels"
     assert best_models([points[:1]]) == ""
 
 
