@@ -24,7 +24,9 @@ from lra.reports.statistics.intervals import (
     median_interval,
     resample,
     t_quantile,
+    wilson_interval,
 )
+from lra.reports.tables.scores import ACCURACY
 from lra.runners.metrics import METRICS
 
 Row = Mapping[str, Any]
@@ -56,7 +58,7 @@ class Figure:
     left: float
     right: float | None
     of: str
-    """What the interval is over: the number of seeds or samples."""
+    """What the interval is over: the number of seeds, samples or examples."""
     holds: bool | None
     """None if the interval neither satisfies nor violates the margin."""
 
@@ -90,6 +92,13 @@ class _Side:
     def value(self) -> float:
         """The mean over seeds."""
         return float(np.mean([*self.by_seed.values()]))
+
+    @property
+    def examples(self) -> int:
+        """The number of examples of which a single run has the share right; 0: of other numbers."""
+        row = self.rows[0]
+        single = len(self.rows) == 1 and row["metric"] == ACCURACY.metric
+        return int(row["labels"].get("examples", 0)) if single else 0
 
 
 def decide(claim: PaperClaim, read: Callable[[str], Sequence[Row] | None]) -> Decision:
@@ -221,12 +230,17 @@ def _figure(place: str, check: MarginCheck, sides: Sequence[_Side], *, exact: bo
 
     value = against(left.value)
     bounds: Bounds | None = (value, value)
+    of = ""
     if not exact:
-        bounds = _bounds(sides, ratio=check.ratio)
+        bounds, of = _bounds(sides, ratio=check.ratio), _of(sides)
+        # As wherever one run is set beside a published number.
+        if bounds is None and right is None and other is not None and left.examples:
+            found, of = wilson_interval(left.value, left.examples), f"{left.examples:,} examples"
+            bounds = found.low, found.high
         if bounds and right is None:
             bounds = against(bounds[0]), against(bounds[1])
     return Figure(
-        value=value, bounds=bounds, left=left.value, right=other, of="" if exact else _of(sides),
+        value=value, bounds=bounds, left=left.value, right=other, of=of,
         holds=None if bounds is None else _holds(check, *bounds),
     )  # fmt: skip
 

@@ -95,6 +95,19 @@ def test_one_seed_has_no_interval_unless_it_is_counted_or_sampled() -> None:
         decided(one, MODELS | {"above": 0.5}, setting="counted").verdict == ClaimVerdict.reproduced
     )
     assert decided(one, MODELS | {"above": 0.8}, setting="counted").verdict == ClaimVerdict.failed
+    share = [row("a", 0.37, examples="2000"), row("b", 0.3, examples="2000")]
+    published = {**MODELS, "right": 0.3725}
+    for margin, verdict in ((0.03, ClaimVerdict.reproduced), (0.01, ClaimVerdict.noise)):
+        found = decided(share, published | {"within": margin})
+        (figure,) = found.figures
+        assert (found.verdict, figure.of, found.reason) == (verdict, "2,000 examples", "")
+        least, most = stats.binomtest(740, 2000).proportion_ci(method="wilson")
+        assert figure.bounds == pytest.approx((least - 0.3725, most - 0.3725))
+    for check in (MODELS | {"above": 0.0}, {**published, "right": None, "above": 0.0}):
+        assert decided(share, check).figures[0].bounds is None  # another training may differ
+    other = [row("a", 0.37, examples="2000", metric="macro_accuracy")]
+    check = published | {"metric": "macro_accuracy", "within": 0.03}
+    assert decided(other, check).figures[0].bounds is None  # no share of examples
     for size in (3, 9):  # too few for an interval between two samples, and enough
         samples = [[x + 0.01 * (i - size // 2) for i in range(size)] for x in (0.9, 0.1)]
         timed = [row("a", 0.9, samples=samples[0]), row("b", 0.1, samples=samples[1])]
