@@ -11,7 +11,7 @@ from typing import Any
 
 from lra.composition.yaml_text import load
 from lra.conf.plain_files import parse_json
-from lra.reports.ledger.claims import MarginCheck, PaperClaim, Relation, read_claims
+from lra.reports.ledger.claims import MarginCheck, PaperClaim, Relation, Setting, read_claims
 from lra.reports.ledger.ledger import ClaimVerdict, Decision, Figure, Row, decide
 from lra.results.rows import published_cells, published_rows
 
@@ -121,7 +121,7 @@ def line(decision: Decision) -> str:
     cells = [
         f"{claim.id}: {claim.claim} ({claim.source})",
         claim.published,
-        f"{claim.setting}; {claim.written}".removesuffix("; "),
+        f"{claim.setting}{_deviations(decision)}; {claim.written}".removesuffix("; "),
         "<br>".join(map(margin, claim.checks)),
         "<br>".join(map(ours, decision.figures)),
         verdict,
@@ -129,6 +129,12 @@ def line(decision: Decision) -> str:
         cost if decision.trainings else "no training" if attempted else "",
     ]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') or '–' for cell in cells)} |"
+
+
+def _deviations(decision: Decision) -> str:
+    """Return in words how many settings of a published scale differ from the source."""
+    count = len(decision.deviations) if decision.claim.setting is Setting.same else 0
+    return f", {count} deviation{'' if count == 1 else 's'}" if count else ""
 
 
 def _stored(claim: PaperClaim) -> list[str]:

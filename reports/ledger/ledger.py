@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lra.reports.labels import names_in
 from lra.reports.ledger.claims import (
     BadClaim,
     MarginCheck,
@@ -75,6 +76,8 @@ class Decision:
     trainings: int = 0
     seconds: float = 0.0
     """The time of all trainings together."""
+    deviations: tuple[str, ...] = ()
+    """Names of settings in which the runs behind the figures differ from the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ def decide(claim: PaperClaim, read: Callable[[str], Sequence[Row] | None]) -> De
         figures.append(_figure(place, check, sides, exact=claim.setting is Setting.counted))
         used += [row for side in sides for row in side.rows]
     trained = trainings_of(rows, used)
+    named = (names_in(row["labels"].get("deviations", "")) for row in used)
     single = "" if all(figure.bounds for figure in figures) else "One training has no interval."
     return Decision(
         claim=claim,
@@ -137,6 +141,7 @@ def decide(claim: PaperClaim, read: Callable[[str], Sequence[Row] | None]) -> De
         figures=tuple(figures),
         trainings=len(trained),
         seconds=sum(trained),
+        deviations=(*dict.fromkeys(name for names in named for name in names),),
     )
 
 

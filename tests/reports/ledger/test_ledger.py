@@ -121,6 +121,13 @@ def test_one_seed_has_no_interval_unless_it_is_counted_or_sampled() -> None:
     assert decided(spectrum, MODELS | {"above": 0.0}).verdict == ClaimVerdict.noise
 
 
+def test_deviations_of_the_runs_stand_beside_a_setting_that_is_the_same() -> None:
+    found = [*rows("a", 0.9, 0.92, deviations="precision, vocabulary"), *rows("b", 0.5, 0.5)]
+    for setting, words in (("same", "same, 2 deviations; before"), ("smaller", "smaller; before")):
+        line = site.line(decided(found, MODELS | {"above": 0.0}, setting=setting))
+        assert line.split(" | ")[2] == words
+
+
 def test_any_check_that_fails_decides_and_any_doubt_leaves_noise() -> None:
     wide = [*SURE, *rows("c", 0.1, 0.5, 0.9)]
     sure, doubt, wrong = (
