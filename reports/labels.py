@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from lra.reports.names import FAITHFUL, TUNED, UNTUNED, display_name, fit_value, last_words
@@ -40,6 +40,11 @@ def first_position(row: Mapping[str, Any]) -> int:
 def names_in(label: str) -> list[str]:
     """Return the names in a label that lists them, separated by commas: `changed`, `deviations`."""
     return [name for name in label.split(", ") if name]
+
+
+def all_names(labels: Iterable[Mapping[str, str]], label: str) -> list[str]:
+    """Return the names in a label that lists them, from the labels of rows; each name once."""
+    return [*dict.fromkeys(n for mapping in labels for n in names_in(mapping.get(label, "")))]
 
 
 def labels_of(value: Any) -> dict[str, str]:

@@ -41,7 +41,8 @@ it may be far from the true time."""
 WIDEST_FACTOR = 2.0
 """A time is uncertain if the upper end of its interval is more than this factor above the lower."""
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?")
+"""A number that is no part of a name such as s4."""
 _OBJECTS = frozenset({"labels", "options", "departures"})
 """Columns that hold mappings and tuples."""
 _LONGEST = 500
@@ -249,9 +250,9 @@ def in_order(place: Iterable[Any]) -> list[str]:
     return [_NUMBER.sub(lambda found: f"{float(found[0]):024.9f}", as_text(v)) for v in place]
 
 
-def without_numbers(place: Iterable[Any]) -> list[str]:
+def without_numbers(place: Iterable[Any]) -> tuple[str, ...]:
     """Return texts that are equal if values differ only in numbers."""
-    return [_NUMBER.sub("0", as_text(value)) for value in place]
+    return tuple(_NUMBER.sub("0", as_text(value)) for value in place)
 
 
 def _setting_in_words(column: str, value: Any) -> str:

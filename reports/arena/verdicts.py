@@ -1,6 +1,6 @@
 """Compare our runs under a protocol with the figures that the protocol's source prints."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -10,7 +10,7 @@ import pandas as pd
 from lra.reports.arena.literature import published_name
 from lra.reports.arena.rules import TASKS
 from lra.reports.arena.runs import ProtocolRuns, protocol_runs
-from lra.reports.labels import names_in
+from lra.reports.labels import all_names
 from lra.reports.literature.record import (
     FigureOrigin,
     PublishedFigure,
@@ -128,7 +128,8 @@ def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Compare
     scores = scores.assign(
         # Options of a task are settings of one model; other changed options make another model.
         arm=[
-            str([k for k in _names([m], "changed") if k[:5] != "task."]) for m in scores["labels"]
+            str([k for k in all_names([m], "changed") if k[:5] != "task."])
+            for m in scores["labels"]
         ],
         setting=[str(sorted(o for o in each.items() if o[0][:5] == "task.")) for each in options],
     )
@@ -156,7 +157,7 @@ def findings_of(runs: ProtocolRuns, record: PublishedRecord) -> Iterator[Compare
                 ours=absent() if ambiguous else _mean(means),
                 factor=100.0 if figure.unit == "%" else 1.0,
                 margin=margin / 100.0 if is_fraction else margin,
-                deviations=_names(of_tasks["labels"], "deviations"),
+                deviations=all_names(of_tasks["labels"], "deviations"),
                 reasons=[*_reasons(of_tasks, figure, runs), *_gaps(ran, figure, record)],
             )  # fmt: skip
 
@@ -188,22 +189,17 @@ def _gaps(
                 yield f"{task}: {', '.join(e.notes) or e.text}"
 
 
-def _names(labels: Iterable[Mapping[str, str]], label: str) -> list[str]:
-    """Return the names in a label that lists them, from the labels of rows; each name once."""
-    return [*dict.fromkeys(n for mapping in labels for n in names_in(mapping.get(label, "")))]
-
-
 def _reasons(rows: pd.DataFrame, figure: PublishedFigure, runs: ProtocolRuns) -> Iterator[str]:
     """Yield why our runs are not those of the source."""
     if runs.scale:
         yield f"scale {runs.scale}"
-    if changed := _names(rows["labels"], "changed"):
+    if changed := all_names(rows["labels"], "changed"):
         yield f"changed options: {', '.join(changed)}"
     if rows["shared"].any():
         yield "the source did not train this model"
     if (rows["start"] != "").any():
         yield "the training began from stored weights"
-    if _names(rows["labels"], "deviations"):
+    if all_names(rows["labels"], "deviations"):
         yield "deviations"
     if figure.value is None:
         yield "the source reports a failure"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lra.reports.labels import names_in
+from lra.reports.labels import all_names
 from lra.reports.ledger.claims import (
     BadClaim,
     MarginCheck,
@@ -25,9 +25,8 @@ from lra.reports.statistics.intervals import (
     median_interval,
     resample,
     t_quantile,
-    wilson_interval,
 )
-from lra.reports.tables.scores import ACCURACY
+from lra.reports.tables.scores import ACCURACY, score_interval
 from lra.runners.metrics import METRICS
 
 Row = Mapping[str, Any]
@@ -132,7 +131,6 @@ def decide(claim: PaperClaim, read: Callable[[str], Sequence[Row] | None]) -> De
         figures.append(_figure(place, check, sides, exact=claim.setting is Setting.counted))
         used += [row for side in sides for row in side.rows]
     trained = trainings_of(rows, used)
-    named = (names_in(row["labels"].get("deviations", "")) for row in used)
     single = "" if all(figure.bounds for figure in figures) else "One training has no interval."
     return Decision(
         claim=claim,
@@ -141,7 +139,7 @@ def decide(claim: PaperClaim, read: Callable[[str], Sequence[Row] | None]) -> De
         figures=tuple(figures),
         trainings=len(trained),
         seconds=sum(trained),
-        deviations=(*dict.fromkeys(name for names in named for name in names),),
+        deviations=(*all_names((row["labels"] for row in used), "deviations"),),
     )
 
 
@@ -238,10 +236,10 @@ def _figure(place: str, check: MarginCheck, sides: Sequence[_Side], *, exact: bo
     of = ""
     if not exact:
         bounds, of = _bounds(sides, ratio=check.ratio), _of(sides)
-        # As wherever one run is set beside a published number.
-        if bounds is None and right is None and other is not None and left.examples:
-            found, of = wilson_interval(left.value, left.examples), f"{left.examples:,} examples"
-            bounds = found.low, found.high
+        if bounds is None and right is None and other is not None:
+            found = score_interval(ACCURACY, [*left.by_seed.values()], left.examples)
+            if found is not None:
+                bounds, of = (found.low, found.high), f"{left.examples:,} examples"
         if bounds and right is None:
             bounds = against(bounds[0]), against(bounds[1])
     return Figure(

@@ -20,8 +20,8 @@ def by_place(data: pd.DataFrame, columns: Sequence[str] = TASK) -> list[tuple[Pl
     found = [*data.groupby([*columns], dropna=False, sort=False)]
     first: dict[tuple[str, ...], int] = {}
     for place, _ in found:
-        first.setdefault((*without_numbers(place),), len(first))
-    return sorted(found, key=lambda f: (first[*without_numbers(f[0]),], in_order(f[0])))
+        first.setdefault(without_numbers(place), len(first))
+    return sorted(found, key=lambda f: (first[without_numbers(f[0])], in_order(f[0])))
 
 
 def place_title(place: Place, *marks: Any, data: bool = False) -> str:

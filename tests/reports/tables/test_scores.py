@@ -46,6 +46,7 @@ def test_lengths_are_in_order_of_their_size(lengths: tuple[int, ...]) -> None:
     heads = [column.title.partition(", version")[0] for column in table(rows).columns]
     assert heads == [f"{kind}, length {n}" for kind in ("A5", "S5") for n in sorted(lengths)]
     assert sorted(["0.25", "0.5", "0.125"], key=lambda t: in_order([t]))[0] == "0.125"
+    assert in_order(["s4", "mamba2", "v1.5"]) == ["s4", "mamba2", "v1.5"]  # names
 
 
 def seeds(*values: float) -> list[dict[str, Any]]:
