@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lra.models.canon import TAPS, Canon
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     SCORED,
     Family,
@@ -69,15 +70,6 @@ APPLIED = frozenset({"head_width", "qkv_bias", "output_bias"})
 """Options of the site that `MultiHead` applies for any core."""
 TURNED = frozenset({"rotary_base", "rotary_share"})
 """Options of rotary positions that it applies where it alone rotates queries and keys."""
-
-
-def projection(width_in: int, width_out: int, *, bias: bool) -> nn.Linear:
-    """Return a linear map with Xavier-uniform weights and, optionally, a bias of zeros."""
-    layer = nn.Linear(width_in, width_out, bias=bias)
-    nn.init.xavier_uniform_(layer.weight)
-    if bias:
-        nn.init.zeros_(layer.bias)
-    return layer
 
 
 class Biases(NamedTuple):

@@ -64,6 +64,7 @@ from lra.models.backbone.stack import (
     family,
 )
 from lra.models.idle import Need, defaults, format_value, idle
+from lra.models.linear_map import projection
 from lra.models.mixer import INSIDE, Idle, MixerFactory, Positions, State, Unsupported
 from lra.models.positions import AxialPositions, LearnedPositions
 from lra.models.state import size_bytes
@@ -88,21 +89,13 @@ class FactorisedEmbedding(Roles):
         self.scale = scale
         self.weight = nn.Parameter(torch.empty(vocabulary, narrow))
         nn.init.normal_(self.weight, std=1.0 / scale)
-        self.map = xavier_linear(narrow, width)
+        self.map = projection(narrow, width)
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Return the vector of each id: look it up, multiply it by `scale`, project it."""
         vectors = F.embedding(ids, self.weight)
         widened: Tensor = self.map(vectors if self.scale == 1.0 else vectors * self.scale)
         return widened
-
-
-def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
-    """Return a linear map with Xavier-uniform weights and a bias of zeros."""
-    layer = nn.Linear(inputs, outputs)
-    nn.init.xavier_uniform_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 BLOCKS: Mapping[Residual, type[TransformerBlock]] = {
@@ -287,7 +280,7 @@ def head_of(
     if facts.head in TOKEN_HEADS:
         tied = cast(nn.Parameter, embedding.weight) if config.tied_embeddings else None
         if tied is not None and config.embedding_width is not None:
-            inward = xavier_linear(config.width_out, config.embedding_width)
+            inward = projection(config.width_out, config.embedding_width)
             return LanguageHead(config.embedding_width, facts.vocabulary, tied, inward)
         if tied is not None:
             check_tied_width(config)

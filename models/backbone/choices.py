@@ -70,6 +70,16 @@ class Softmax(StrEnum):
     """Frequent ids at once, rare ones in groups (arXiv:1609.04309), for large vocabularies."""
 
 
+class InitialMaps(StrEnum):
+    """How linear maps are drawn that have no rule of their own: U(-1, 1) / sqrt(inputs).
+
+    `pytorch` draws biases like weights; with `pytorch_zero_biases` they are zeros.
+    """
+
+    pytorch = auto()
+    pytorch_zero_biases = auto()
+
+
 class Embedding(StrEnum):
     """How ids become vectors."""
 

@@ -14,6 +14,7 @@ from lra.models.backbone.choices import (
     DecoderMixer,
     Embedding as Embedding,  # noqa: PLC0414  # handed on
     Head as Head,  # noqa: PLC0414  # handed on
+    InitialMaps,
     Padding as Padding,  # noqa: PLC0414  # handed on
     Residual as Residual,  # noqa: PLC0414  # handed on
     Softmax as Softmax,  # noqa: PLC0414  # handed on
@@ -172,6 +173,10 @@ class BackboneConfig:
     with a tied head N(0, 1 / width) and vectors times sqrt(width), else N(0, 1)."""
     initial_deviation: float | None = None
     """Every matrix and table is drawn from N(0, this); None = as each part defines it."""
+    initial_maps: InitialMaps | None = None
+    """Linear maps that would be drawn Xavier-uniform, and the matrix of an untied head, are drawn
+    by PyTorch's default, U(-1, 1) / sqrt(inputs); None = Xavier-uniform with biases of zeros, and
+    N(0, 1 / width) for that matrix. Maps that a family draws by a rule of its own keep theirs."""
     generator_share: float = 0.25
     """Width of the generator of task.objective=replaced, as a share of `width`; its heads and the
     width of its networks have this share, too (arXiv:2003.10555)."""
@@ -416,6 +421,7 @@ NEEDS = (
     ),
     Need("embedding_width", "embedding_deviation", embedding=Embedding.full),
     Need("embedding_deviation", embedding_width=None),
+    Need("initial_maps", initial_deviation=None),
     Need(
         "tied_dropout", words="dropout above 0", holds=lambda _, chosen: chosen.dropout > 0
     ),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from lra.models.linear_map import LinearMap
 from lra.models.mixer import Unsupported
 
 CHUNK_ELEMENTS = 2**24
@@ -190,12 +191,11 @@ class Classifier(nn.Module):
         super().__init__()
         self.activation, self.dropout = activation, dropout
         widths = [features, *(hidden, hidden // 2)[:hidden_layers], classes]
-        layers = [nn.Linear(*in_and_out) for in_and_out in pairwise(widths)]
+        layers = [LinearMap(*in_and_out) for in_and_out in pairwise(widths)]
         for name, layer in zip([*("hidden", "second")[:hidden_layers], "out"], layers, strict=True):
             self.add_module(name, layer)
         for layer in layers:
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+            layer.draw()
 
     def forward(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b c"]:
         """Return the logits of c classes."""
@@ -284,6 +284,7 @@ class LanguageHead(TokenHead):
         inward: nn.Linear | None = None,
     ) -> None:
         super().__init__()
+        self.untied = tied is None
         if tied is None:
             tied = nn.Parameter(torch.empty(vocabulary, width))
             nn.init.normal_(tied, std=width**-0.5)

@@ -62,7 +62,7 @@ from lra.models.backbone.norms import NormKind
 from lra.models.backbone.reconstruction import RowDecoder
 from lra.models.backbone.replaced_tokens import JudgedSamples, fill, generator_of, judge_samples
 from lra.models.backbone.requirements import checked_mixer, query_for
-from lra.models.backbone.seeding import SeedWatch, derive, draw_on_cpu, redraw
+from lra.models.backbone.seeding import SeedWatch, derive, draw_on_cpu, redraw, redraw_maps
 from lra.models.backbone.stack import Stack, TransformerBlock
 from lra.models.made_once import MadeOnce
 from lra.models.mixer import (
@@ -180,6 +180,9 @@ class Backbone(nn.Module):
             if config.initial_deviation is not None:
                 redraw(self, config.initial_deviation, seed)
                 self.seedless = {}  # all weights now depend on the seed
+            if config.initial_maps is not None:
+                for name in redraw_maps(self, config.initial_maps, seed):
+                    self.seedless.pop(name, None)
             check_memory(config, facts, self.initial_state)
         # Listed once, because isinstance with a protocol is slow. `modules` has shared parts once.
         self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]

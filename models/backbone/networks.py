@@ -25,6 +25,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import LinearMap
+
 
 class GroupedLinear(nn.Module):
     """A linear map with a separate matrix for each group of channels.
@@ -174,10 +176,8 @@ def network_of(
 
 def _make_linear_maps(*ends: tuple[int, int], bias: bool) -> Sequence[nn.Module]:
     """Return a linear map for each pair of widths (input, output), Xavier-uniform."""
-    layers = [nn.Linear(inputs, outputs, bias) for inputs, outputs in ends]
+    layers = [LinearMap(inputs, outputs, bias) for inputs, outputs in ends]
     # After all constructors: these draw weights, too, and the order of draws decides the weights.
     for layer in layers:
-        nn.init.xavier_uniform_(layer.weight)
-        if bias:
-            nn.init.zeros_(layer.bias)
+        layer.draw()
     return layers

@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.backbone.assembly import xavier_linear
 from lra.models.backbone.heads import Pooling, pool
 from lra.models.backbone.norms import NormKind, norm_of
 from lra.models.backbone.placing import sinusoid_like
+from lra.models.linear_map import projection
 
 
 class RowDecoder(nn.Module):
@@ -29,7 +29,7 @@ class RowDecoder(nn.Module):
     def __init__(self, width: int, norm: NormKind, epsilon: float) -> None:
         super().__init__()
         self.norms = nn.ModuleList(norm_of(norm, width, epsilon) for _ in range(3))
-        self.maps = nn.ModuleList(xavier_linear(width, width) for _ in range(2))
+        self.maps = nn.ModuleList(projection(width, width) for _ in range(2))
 
     def forward(
         self, x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None

@@ -32,8 +32,9 @@ from lra.models.backbone.parallel import (
     run_mixer,
 )
 from lra.models.backbone.stack import Blank, KeySource, TransformerBlock
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Flow, Layout, Site, State, Unsupported
-from lra.models.multi_head import MultiHead, projection
+from lra.models.multi_head import MultiHead
 
 
 class SharedAttention(nn.Module):

@@ -44,6 +44,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Count,
     Family,
@@ -59,7 +60,6 @@ from lra.models.mixer import (
     blanked,
     options,
 )
-from lra.models.multi_head import projection
 from lra.models.ops.exact import refuse_in_stream
 from lra.models.ops.numerics import norm_channels
 from lra.models.ops.sparse.block_pooling import (

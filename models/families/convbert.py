@@ -30,8 +30,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Family, Flow, Growth, Layout, Need, Site, State, Traits, blanked
-from lra.models.multi_head import MultiHead, biases, projection
+from lra.models.multi_head import MultiHead, biases
 from lra.models.ops.convolution.dynamic import dynamic_convolution
 from lra.models.ops.convolution.layer import TapSoftmax
 from lra.models.ops.exact import ExactCore, sdpa

@@ -34,8 +34,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from lra.models.kernels.door import door
+from lra.models.linear_map import projection
 from lra.models.mixer import Growth, Layout, Need, Site, State, Traits, blanked
-from lra.models.multi_head import MultiHead, projection
+from lra.models.multi_head import MultiHead
 from lra.models.ops import kv_cache, window_cache
 from lra.models.ops.exact import refuse_in_stream, softmax_attention, visibility, weighted_values
 from lra.models.ops.gated.blockwise import FEW

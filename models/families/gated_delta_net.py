@@ -44,8 +44,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Need, Positive, Site, options
-from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_layer import DeltaRule, KeyNorm, RuleInputs, StreamActivation
 from lra.models.ops.gated.head_norm import Gate
 from lra.models.ops.gated.precondition import check_range

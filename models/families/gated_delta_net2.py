@@ -25,8 +25,8 @@ Published  The paper's models are causal, with convolutions of 4 taps, 16 heads 
 from jaxtyping import Float
 from torch import Tensor
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Site, options
-from lra.models.multi_head import projection
 from lra.models.ops.gated.channel_decay_layer import ChannelDecay
 from lra.models.ops.gated.delta_layer import RuleInputs
 from lra.models.ops.gated.layer import by_head

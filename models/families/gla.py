@@ -21,8 +21,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Positive, Site, options
-from lra.models.multi_head import projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.head_norm import Gate
 from lra.models.ops.gated.layer import Borders, Parts, Recurrence, ShortConvolutions, by_head

@@ -33,6 +33,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Count,
     Family,
@@ -52,7 +53,6 @@ from lra.models.mixer import (
     check_least,
     options,
 )
-from lra.models.multi_head import projection
 from lra.models.ops.convolution.implicit import ImplicitKernel
 from lra.models.ops.convolution.long import check_length, continued_convolution, long_convolution
 from lra.models.ops.convolution.short import short_convolution

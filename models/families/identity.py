@@ -12,8 +12,9 @@ omitted, since they would have no effect.
 from jaxtyping import Float
 from torch import Tensor
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
-from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.multi_head import APPLIED, biases
 
 
 class Identity(Family):

@@ -35,6 +35,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Count,
     Family,
@@ -48,7 +49,6 @@ from lra.models.mixer import (
     blanked,
     options,
 )
-from lra.models.multi_head import projection
 from lra.models.ops.convolution.dynamic import dynamic_convolution
 from lra.models.ops.linear.causal_content import CausalContent, causal_content
 from lra.models.ops.numerics import NEVER, full_precision, sum_dtype

@@ -32,6 +32,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Count,
     Family,
@@ -45,7 +46,7 @@ from lra.models.mixer import (
     Unsupported,
     blanked,
 )
-from lra.models.multi_head import APPLIED, Core, Place, biases, projection
+from lra.models.multi_head import APPLIED, Core, Place, biases
 from lra.models.ops import kv_cache
 from lra.models.ops.exact import ExactCore, refuse_in_stream
 from lra.models.ops.latents import absorbed_attention, absorbs, padded_sdpa

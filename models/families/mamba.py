@@ -24,8 +24,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Site, options
-from lra.models.multi_head import projection
 from lra.models.ops.gated.head_norm import GatedHeadNorm
 from lra.models.ops.gated.layer import Borders, Parts, Recurrence, ShortConvolutions
 from lra.models.ops.gated.steps import step_biases

@@ -43,8 +43,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Need, Site, Unsupported, options
-from lra.models.multi_head import projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.head_norm import GatedHeadNorm
 from lra.models.ops.gated.layer import Borders, Parts, ShortConvolutions, by_head

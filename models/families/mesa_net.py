@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.kernels.door import door
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Fraction, Site, options
-from lra.models.multi_head import projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.decayed_solve import decayed_solve
 from lra.models.ops.gated.head_norm import Gate, unit_heads

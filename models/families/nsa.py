@@ -33,6 +33,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Count,
     Family,
@@ -46,7 +47,7 @@ from lra.models.mixer import (
     Whole,
     blanked,
 )
-from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.multi_head import APPLIED, biases
 from lra.models.ops.exact import refuse_in_stream
 from lra.models.ops.sparse import block_table
 from lra.models.ops.sparse.block_compression import BlockCompression, BlockMean, BlockNetwork

@@ -24,8 +24,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Growth, Layout, Need, Site, State, options
-from lra.models.multi_head import norm_heads, projection
+from lra.models.multi_head import norm_heads
 from lra.models.ops.exact import refuse_in_stream, visibility
 from lra.models.ops.gated.fades import ForgetScale
 from lra.models.ops.gated.head_norm import unit_heads

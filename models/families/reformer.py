@@ -39,6 +39,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Count,
     Family,
@@ -55,7 +56,7 @@ from lra.models.mixer import (
     Whole,
     blanked,
 )
-from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.multi_head import APPLIED, biases
 from lra.models.ops.hashing.lsh import Rules, lsh_attention
 from lra.models.ops.hashing.lsh_lists import hash_buckets
 from lra.models.positions import alibi_slopes, rotate

@@ -42,8 +42,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Family, Flow, Layout, Site, State, Traits, blanked, options
-from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.multi_head import APPLIED, biases
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.delta_layer import ACTIVATIONS, StreamActivation
 from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, apply_gate, normed_heads

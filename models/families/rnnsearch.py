@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from lra.models.backbone.config import BackboneConfig
 from lra.models.backbone.encoder_decoder import cut_targets, put_targets, source_mask
+from lra.models.linear_map import projection
 from lra.models.mixer import ByName, Count, Flow, Growth, Layout, Site, State, Traits, Unsupported
-from lra.models.multi_head import projection
 
 
 class GatedUnit(nn.Module):

@@ -50,6 +50,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Count,
     Family,
@@ -65,7 +66,7 @@ from lra.models.mixer import (
     Variant,
     blanked,
 )
-from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.multi_head import APPLIED, biases
 from lra.models.ops import kv_cache
 from lra.models.ops.numerics import NEVER, sum_dtype
 from lra.models.ops.synthetic import Logits, fused_attention, synthetic_attention

@@ -30,8 +30,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Count, Positive, Site
-from lra.models.multi_head import biases, projection
+from lra.models.multi_head import biases
 from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.multi_head import projection
+from lra.models.linear_map import projection
 
 
 class ChannelMixing(StrEnum):

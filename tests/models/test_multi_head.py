@@ -5,8 +5,9 @@ from torch import nn
 from lra.models.families.reformer import Reformer
 from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
+from lra.models.linear_map import projection
 from lra.models.mixer import Layout, Positions, Traits, Unsupported
-from lra.models.multi_head import HeadCounts, MultiHead, projection
+from lra.models.multi_head import HeadCounts, MultiHead
 from tests.attention import site
 
 

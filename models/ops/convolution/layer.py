@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Family, Flow, Layout, Share, Site, State, Traits, blanked
-from lra.models.multi_head import projection
 from lra.models.ops.convolution.dynamic import dynamic_convolution
 from lra.models.ops.convolution.shared_kernel import shared_convolution
 from lra.models.ops.numerics import sum_dtype

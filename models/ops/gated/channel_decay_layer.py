@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Site
-from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_layer import DeltaRule
 from lra.models.ops.gated.head_norm import Gate
 from lra.models.ops.gated.layer import by_head

@@ -17,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Site
-from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.head_norm import Gate, unit_heads
 from lra.models.ops.gated.layer import Borders, Parts, ShortConvolutions

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Family,
     Flow,
@@ -32,7 +33,7 @@ from lra.models.mixer import (
     blanked,
     options,
 )
-from lra.models.multi_head import APPLIED, biases, projection
+from lra.models.multi_head import APPLIED, biases
 from lra.models.ops.convolution.short import short_convolution
 from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm
 from lra.models.ops.numerics import sum_dtype

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Growth, Site
-from lra.models.multi_head import projection
 from lra.models.ops.gated.layer import Borders, Parts, Recurrence
 from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
 from lra.models.ops.numerics import full_precision, sum_dtype

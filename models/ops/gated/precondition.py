@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Roles, Site
-from lra.models.multi_head import projection
 from lra.models.ops.gated.layer import Borders, by_head
 from lra.models.ops.gated.steps import step_biases
 from lra.models.ops.numerics import full_precision, sum_dtype

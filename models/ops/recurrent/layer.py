@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Count,
     Family,
@@ -32,7 +33,6 @@ from lra.models.mixer import (
     blanked,
     options,
 )
-from lra.models.multi_head import projection
 from lra.models.reading import (
     Reading as Reading,  # noqa: PLC0414  # handed on
     reading_order as reading_order,  # noqa: PLC0414  # handed on

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Roles
-from lra.models.multi_head import projection
 from lra.models.ops.sparse.block_table import block_means
 
 

@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Roles
-from lra.models.multi_head import projection
 from lra.models.ops.numerics import norm_channels, sum_dtype
 from lra.models.ops.sparse.block_table import BlockTable
 

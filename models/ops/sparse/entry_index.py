@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lra.models.multi_head import projection
+from lra.models.linear_map import projection
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.sparse.block_pooling import BlockPooling
 from lra.models.ops.sparse.block_table import BlockTable

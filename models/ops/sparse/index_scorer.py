@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Roles
-from lra.models.multi_head import projection
 from lra.models.ops.numerics import norm_channels, sum_dtype
 from lra.models.ops.sparse.block_table import BlockTable
 from lra.models.ops.sparse.index_scores import Index

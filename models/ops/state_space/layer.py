@@ -17,6 +17,7 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import (
     Family,
     Flow,
@@ -30,7 +31,6 @@ from lra.models.mixer import (
     blanked,
     options,
 )
-from lra.models.multi_head import projection
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order
 

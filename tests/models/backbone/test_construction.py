@@ -4,12 +4,16 @@ import pytest
 import torch
 from torch import nn
 
+from lra.models.backbone.choices import InitialMaps
+from lra.models.backbone.heads import LanguageHead
 from lra.models.backbone.model import (
     Backbone,
     Head,
 )
 from lra.models.backbone.placing import PLAIN
+from lra.models.families.linformer import Linformer
 from lra.models.families.mamba import Mamba
+from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Site
 from tests.models.backbone.small_backbones import CONFIG, build, facts
 
@@ -107,3 +111,50 @@ def test_a_deviation_leaves_what_never_decays():
     rates = ([block.mixer.log_rate for block in one.stack.blocks] for one in (model, plain))
     assert all(torch.equal(one, other) for one, other in zip(*rates, strict=True))
     assert abs(model.stack.blocks[0].mixer.gate_proj.weight.std() - 0.02) < 0.002
+
+
+@pytest.mark.parametrize("head", [Head.classification, Head.language_modelling])
+def test_maps_are_drawn_as_pytorch_draws_them(head):
+    """A head without a bias has the reach of a linear map; tables keep their deviation."""
+    options = {"width": 64, "feed_forward_width": 256, "tied_embeddings": False, "depth": 1}
+    family = Linformer if head == Head.classification else SoftmaxAttention
+    zeros, model, plain = (
+        build(family, head, **options, initial_maps=kind)
+        for kind in (InitialMaps.pytorch_zero_biases, InitialMaps.pytorch, None)
+    )
+    maps = {
+        name: part
+        for name, part in model.named_modules()
+        if hasattr(part, "weight") and isinstance(part, nn.Linear | LanguageHead)
+    }
+    assert {name.split(".")[-1] for name in maps} >= {"q_proj", "k_proj", "v_proj", "out_proj"}
+    for name, part in maps.items():
+        reach = part.weight.shape[1] ** -0.5
+        largest = part.weight.abs().max()
+        assert 0.95 * reach < largest <= reach, name
+        assert not torch.equal(part.weight, plain.get_submodule(name).weight)
+        assert torch.equal(part.weight, zeros.get_submodule(name).weight)
+        if getattr(part, "bias", None) is not None:
+            assert part.bias.unique().numel() == part.bias.numel()
+            assert part.bias.abs().max() <= reach
+            assert not zeros.get_submodule(name).bias.any()
+    changed = {f"{name}.{of}" for name in maps for of in ("weight", "bias")}
+    for name, parameter in model.named_parameters():
+        assert name in changed or torch.equal(parameter, plain.get_parameter(name)), name
+
+
+def test_maps_with_a_rule_of_their_own_keep_it():
+    model, plain = (
+        build(Mamba, width=64, initial_maps=kind) for kind in (InitialMaps.pytorch, None)
+    )
+    first, second = (one.stack.blocks[0].mixer for one in (model, plain))
+    assert torch.equal(first.step_map.weight, second.step_map.weight)
+    assert not torch.equal(first.gate_proj.weight, second.gate_proj.weight)
+    tied = build(Mamba, Head.language_modelling, initial_maps=InitialMaps.pytorch)
+    usual = build(Mamba, Head.language_modelling)
+    assert torch.equal(tied.head.weight, usual.head.weight)
+
+
+def test_one_rule_alone_draws_maps():
+    with pytest.raises(ValueError, match="initial_maps"):
+        build(Mamba, initial_maps=InitialMaps.pytorch, initial_deviation=0.02)
