@@ -176,7 +176,7 @@ class BackboneConfig:
     initial_maps: InitialMaps | None = None
     """Linear maps that would be drawn Xavier-uniform, and the matrix of an untied head, are drawn
     by PyTorch's default, U(-1, 1) / sqrt(inputs); None = Xavier-uniform with biases of zeros, and
-    N(0, 1 / width) for that matrix. Maps that a family draws by a rule of its own keep theirs."""
+    N(0, 1 / width) for that matrix. Grouped maps, and those with a rule of their family, stay."""
     generator_share: float = 0.25
     """Width of the generator of task.objective=replaced, as a share of `width`; its heads and the
     width of its networks have this share, too (arXiv:2003.10555)."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lra.models.backbone.assembly import idle_for_task, xavier_linear
+from lra.models.backbone.assembly import idle_for_task
 from lra.models.backbone.model import (
     Backbone,
     BackboneConfig,
@@ -18,6 +18,7 @@ from lra.models.backbone.model import (
     TaskFacts,
 )
 from lra.models.families.softmax import SoftmaxAttention
+from lra.models.linear_map import projection
 from lra.models.mixer import Flow, Layout
 
 FACTS = TaskFacts(head=Head.language_modelling, vocabulary=7, classes=0, max_length=9)
@@ -145,7 +146,7 @@ def test_an_option_that_the_task_never_reads_is_refused(head, options, message):
 
 
 def test_a_map_between_widths_starts_from_the_law_of_xavier():
-    layer = xavier_linear(6, 500)
+    layer = projection(6, 500)
     limit = (6 / (6 + 500)) ** 0.5
     assert 0.99 * limit < layer.weight.abs().max() <= limit
     assert not layer.bias.any()
