@@ -18,8 +18,8 @@ ENOUGH = 2000
         "nystrom listops linformer", "nystrom retrieval sdpa", "skyformer listops skyformer",
         "s4 image s4", "s4_v1 listops s4", "s4_v3 retrieval s4", "s4d image s4",
         "sgconv image sgconv", "self_pretraining text softmax",
-        "adaptive_span enwik8 adaptive_span", "mad mad_recall sdpa", "mad mad_copy mamba", "mad mad_fuzzy gla",
-        "based mqar mamba2", "zoology mqar mamba",
+        "adaptive_span enwik8 adaptive_span", "mad mad_recall sdpa",
+        "mad mad_copy mamba", "mad mad_fuzzy gla", "based mqar mamba2", "zoology mqar mamba",
     ],
 )  # fmt: skip
 def test_maps_begin_as_in_the_source(cell):
