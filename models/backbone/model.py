@@ -181,8 +181,7 @@ class Backbone(nn.Module):
                 redraw(self, config.initial_deviation, seed)
                 self.seedless = {}  # all weights now depend on the seed
             if config.initial_maps is not None:
-                for name in redraw_maps(self, config.initial_maps, seed):
-                    self.seedless.pop(name, None)
+                redraw_maps(self, config.initial_maps, seed, self.seedless)
             check_memory(config, facts, self.initial_state)
         # Listed once, because isinstance with a protocol is slow. `modules` has shared parts once.
         self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]

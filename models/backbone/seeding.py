@@ -57,24 +57,22 @@ def redraw(model: nn.Module, deviation: float, seed: int) -> None:
             nn.init.normal_(parameter, std=deviation)
 
 
-def redraw_maps(model: nn.Module, kind: InitialMaps, seed: int) -> list[str]:
-    """Draw linear maps and heads again by PyTorch's default; return the names of parameters.
+def redraw_maps(model: nn.Module, kind: InitialMaps, seed: int, seedless: dict[str, int]) -> None:
+    """Draw linear maps and untied heads again by PyTorch's default, and drop them of `seedless`.
 
     The numbers depend on `seed` and the parameter's name. Maps stay unchanged that a family draws
     by a rule of its own.
     """
-    drawn = []
     for prefix, module in model.named_modules():
         untied = isinstance(module, LanguageHead) and module.untied
         if not untied and not (isinstance(module, LinearMap) and module.drawn_here()):
             continue
         reach = module.weight.shape[1] ** -0.5
         for name, parameter in module.named_parameters(prefix, recurse=False):
-            drawn.append(name)
+            seedless.pop(name, None)
             if parameter.dim() > 1 or kind == InitialMaps.pytorch:
                 torch.default_generator.manual_seed(derive(seed, f"redrawn {name}"))
                 nn.init.uniform_(parameter, -reach, reach)
-    return drawn
 
 
 class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]

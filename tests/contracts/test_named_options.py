@@ -48,7 +48,7 @@ def test_configs_take_names_as_well():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", file],
         cwd=file.parents[2],
-        env=os.environ | {"LRA_SHAPES": "0"},
+        env=os.environ | {"LRA_SHAPES": "0", "LRA_FUZZ": "2"},
         capture_output=True,
         text=True,
         timeout=300,

@@ -18,7 +18,7 @@ RECORDED = {
     "-m +experiment=transfer task.source=sample task.path=null":
         "9 d3bc5ee7a15d9f35 f1fe1d1b850fa20a",
     "+protocol=nystrom task=listops model=nystromformer":
-        "1 5f19a97d3b045655 ba1f47472bbaa8a1",
+        "1 adb9a6e36e7840b1 54f84c5f54a350be",
     "+protocol=lra_paper task=text model=reformer task.source=sample":
         "1 32f6dbee19931637 5e9c7e4ee71d03fe",
     "-m +experiment=span task.source=sample":
