@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from lra.models.linear_map import projection
 from lra.models.mixer import Positions, Roles, Site
 from lra.models.positions import At, precise, sinusoid
 
@@ -274,8 +275,7 @@ class SinusoidScores(VectorScores):
         self.scale = site.head_width**-0.5
         self.width, self.heads = site.width, site.heads
         self.dropout = nn.Dropout(dropout)
-        self.r_proj = nn.Linear(site.width, site.inner_width, bias=False)
-        nn.init.xavier_uniform_(self.r_proj.weight)
+        self.r_proj = projection(site.width, site.inner_width, bias=False)
         shared = site.share("positions.transformer_xl", lambda: GlobalBiases(site))
         self.biases = GlobalBiases(site) if untied else shared
 

@@ -37,6 +37,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import projection
 from lra.models.mixer import SCORED, Count, Flow, Growth, Layout, Need, Site, State, Whole
 from lra.models.ops.compression import LEARNED, Compression, Compressor, masked_error
 from lra.models.ops.exact import ExactCore, refuse_in_stream, sdpa
@@ -95,9 +96,7 @@ class CompressiveTransformer(SegmentRecurrence):
         self.reconstruction = reconstruction if learned else Reconstruction.none
         self.decoder: nn.Linear | None = None
         if self.reconstruction == Reconstruction.autoencoding:
-            self.decoder = nn.Linear(site.width, rate * site.width)
-            nn.init.xavier_uniform_(self.decoder.weight)
-            nn.init.zeros_(self.decoder.bias)
+            self.decoder = projection(site.width, rate * site.width)
         taught = frozenset(
             name
             for name, _ in self.named_parameters()

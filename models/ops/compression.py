@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lra.models.linear_map import LinearMap
+
 
 class Compression(StrEnum):
     """How `rate` rows become one row."""
@@ -43,11 +45,10 @@ class Compressor(nn.Module):
         super().__init__()
         self.rate, self.kind = rate, kind
         number = {Compression.convolution: 1, Compression.dilated: 2}.get(kind, 0)
-        layers = [nn.Linear(rate * width, width) for _ in range(number)]
-        for layer in layers:
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        layers = [LinearMap(rate * width, width) for _ in range(number)]
         self.layers = nn.ModuleList(layers)
+        for layer in layers:
+            layer.draw()
 
     def forward(
         self,
